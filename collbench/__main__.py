@@ -1,0 +1,5 @@
+"""``python -m collbench``."""
+
+from collbench.cli import main
+
+main()

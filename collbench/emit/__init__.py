@@ -1,0 +1,1 @@
+"""Snippets that carry a profile to a server: one module per target."""

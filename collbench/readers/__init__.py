@@ -1,0 +1,1 @@
+"""Readers of pasted text and logs; a reader never guesses."""
