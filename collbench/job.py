@@ -229,6 +229,57 @@ class Run:
     log_path: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where one rank of a launch stands, and where its group meets."""
+
+    rank: int
+    nranks: int
+    local_rank: int
+    local_world_size: int
+    result_path: str
+    """The rank's own file; rewritten whole after every case, so that a death loses one case."""
+    store_host: str = ""
+    store_port: int = 0
+    store_prefix: str = ""
+    """Prefix of this launch's keys in the control store (torch backends); unique per launch."""
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankCase:
+    """One rank's share of `CaseTimes`."""
+
+    case: Case
+    times_us: list[float] = field(default_factory=list)
+    enqueue_us: float | None = None
+    wrong: int = 0
+    chain: int = 1
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankResult:
+    """One rank's share of `Run`: its worker writes ``{"parts": [...]}`` of it to `result_path`.
+
+    One part per entry of `Job.communicators`, or one part where there is none.
+    """
+
+    rank: int
+    outcome: Outcome
+    """``hung`` until the rank has finished: what stands in the file of a rank that was killed."""
+    reason: str = ""
+    facts: RankFacts | None = None
+    cases: tuple[RankCase, ...] = ()
+    step_total_us: list[float] = field(default_factory=list)
+    step_nocomm_us: list[float] = field(default_factory=list)
+    step_wrong: int = 0
+    functions: dict[str, str] = field(default_factory=dict)
+    pairs: tuple[PairTimes, ...] = ()
+    env_seen: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
 T = TypeVar("T")
 
 
