@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent / "collbench"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"units", "files", "job"},
+    {"units", "files", "job", "collectives"},
     {"readers", "knobs", "stats"},
     {"workload", "machine"},
     {"record", "lab"},
