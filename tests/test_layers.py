@@ -19,6 +19,7 @@ LAYERS: list[set[str]] = [
     {"space", "diagnose"},
     {"search", "confirm"},
     {"report"},
+    {"terminal"},
     {"bench", "sweep", "check"},
     {"cli"},
 ]
