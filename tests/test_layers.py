@@ -9,13 +9,14 @@ ROOT = Path(__file__).parent.parent / "collbench"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"units", "files", "job", "collectives"},
+    {"units", "files", "job", "collectives", "parent_death"},
     {"readers", "knobs", "stats"},
     {"workload", "machine"},
     {"record", "lab"},
     {"backends", "profiles", "compare", "emit"},
     {"measure", "live"},
-    {"worker", "pool", "ranks"},
+    {"ranks"},
+    {"worker", "pool"},
     {"space", "diagnose"},
     {"search", "confirm"},
     {"report"},

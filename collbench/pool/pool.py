@@ -1,0 +1,147 @@
+"""One launch after the other, whatever the backend: the deciding side's view of the trial pool."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from collbench.errors import CollbenchError, Exit
+from collbench.job import Job, Run
+from collbench.pool.forkserver import ForkServer
+from collbench.pool.gpus import wait_until_idle
+from collbench.pool.merge import merge
+from collbench.pool.mpi import MpiLauncher
+from collbench.pool.supervised import Supervisor
+from collbench.ranks import Launch, open_store
+from collbench.record import now_utc
+
+_TORCH_PRELOAD = ("torch", "torch.distributed", "numpy")
+_BUSY_WAIT_S = 10.0
+
+
+class Pool:
+    """Starts and ends the processes of launches.
+
+    Every rank of the launcher makes one; rank 0 calls `launch` and `close`, the others `serve`.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        backend: str,
+        *,
+        supervisor: Supervisor | None,
+        mpi: MpiLauncher | None,
+        workdir: Path,
+    ) -> None:
+        self.where = launch
+        self.backend = backend
+        self._supervisor = supervisor
+        self._mpi = mpi
+        self._workdir = workdir
+        self._number = 0
+
+    @property
+    def nranks(self) -> int:
+        """Ranks of every launch."""
+        return self.where.world_size
+
+    def serve(self) -> None:
+        """Take part in rank 0's launches until it closes the pool; every rank but 0."""
+        assert self._supervisor is not None
+        try:
+            self._supervisor.serve()
+        finally:
+            shutil.rmtree(self._workdir, ignore_errors=True)
+
+    def launch(self, job: Job, *, env_file: Path | None = None) -> Run:
+        """Run one launch in fresh processes; rank 0 only.
+
+        Args:
+            job: What to do; `job.nranks` must be the pool's.
+            env_file: Start by exec through ``collbench run env_file``, as a server starts.
+
+        Returns:
+            The run; hung, died, wrong, refused and unsupported are outcomes.
+
+        Raises:
+            CollbenchError: no further launch can succeed.
+        """
+        return self.launch_parts(job, env_file=env_file)[0]
+
+    def launch_parts(self, job: Job, *, env_file: Path | None = None) -> list[Run]:
+        """Run one launch and return a run per entry of `job.communicators`; rank 0 only."""
+        number, self._number = self._number, self._number + 1
+        started, begin = now_utc(), time.monotonic()
+        refusal = ""
+        if self._mpi is not None:
+            ends, timed_out, refusal = self._mpi.launch(number, job, env_file)
+        else:
+            assert self._supervisor is not None
+            ends, timed_out = self._supervisor.lead(number, job, env_file)
+            if any(end.exit_code is None for end in ends):
+                raise _stuck()
+        seconds = time.monotonic() - begin
+        runs = merge(job, ends, settings=job.settings, timed_out=timed_out)
+        done = []
+        for run in runs:
+            if refusal and run.outcome == "died":
+                run = replace(run, outcome="refused", reason=refusal)
+            done.append(replace(run, started=started, seconds=seconds / len(runs)))
+        if self.backend == "nccl" and any(run.outcome in ("hung", "died") for run in done):
+            busy = wait_until_idle(_BUSY_WAIT_S)
+            if busy:
+                raise _stuck(", ".join(f"GPU {gpu.index} ({gpu.name})" for gpu in busy))
+        return done
+
+    def close(self) -> None:
+        """End the other ranks' service and remove what the pool left; rank 0 only."""
+        if self._supervisor is not None:
+            self._supervisor.end(self._number)
+        shutil.rmtree(self._workdir, ignore_errors=True)
+
+
+def _stuck(what: str = "a GPU") -> CollbenchError:
+    return CollbenchError(
+        f"{what} is still busy {_BUSY_WAIT_S:g} s after its process was killed",
+        fix="see `nvidia-smi`; reset the GPU or restart the machine, then go on with --resume",
+        code=Exit.FAILED,
+    )
+
+
+def open_pool(launch: Launch, backend: str, *, inherited: Mapping[str, str] | None = None) -> Pool:
+    """Make this rank's pool; every rank must call it, from its main thread, before others start.
+
+    Order matters: the fork server is forked before the control store starts its threads.
+
+    Args:
+        launch: This process's place.
+        backend: nccl, gloo, mpi, or ``package.module:factory``.
+        inherited: The environment that trials inherit; None: this process's.
+
+    Raises:
+        CollbenchError: MPI, torch or the launcher's store is missing.
+    """
+    environ = dict(os.environ if inherited is None else inherited)
+    workdir = Path(tempfile.mkdtemp(prefix=f"collbench-{os.getpid()}-"))
+    if backend == "mpi":
+        mpi = MpiLauncher(environ) if launch.rank == 0 else None
+        supervisor = None
+        if launch.world_size > 1:
+            supervisor = Supervisor(launch, open_store(launch), None, workdir, environ)
+        return Pool(launch, backend, supervisor=supervisor, mpi=mpi, workdir=workdir)
+    try:
+        import torch.distributed  # noqa: F401 - once here, for this process and the fork server
+    except ImportError as error:
+        raise CollbenchError(
+            f"backend {backend} needs torch: {error}",
+            fix="pip install torch (the one your server uses), or choose --backend mpi",
+        ) from error
+    server = ForkServer(_TORCH_PRELOAD)
+    supervisor = Supervisor(launch, open_store(launch), server, workdir, environ)
+    return Pool(launch, backend, supervisor=supervisor, mpi=None, workdir=workdir)
