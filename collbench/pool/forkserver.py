@@ -214,3 +214,6 @@ def _redirect(log: str) -> None:
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    # the parent's Python streams may lead elsewhere (a notebook, a test runner)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)

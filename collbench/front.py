@@ -1,0 +1,140 @@
+"""The front door: starts torchrun as a child and returns the true exit code.
+
+torchrun turns every worker's exit code into 1 and prints some forty lines. Behind the front door
+a module therefore leaves with 0 whenever it could say what happened, and its exit code travels in
+a file. Ctrl-C reaches the front door alone (torchrun gets a session of its own), which passes it
+to rank 0; rank 0 ends the study in order and everybody leaves quietly.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from collbench.errors import CollbenchError, Exit
+from collbench.parent_death import die_with_parent
+
+VARIABLE = "COLLBENCH_FRONT"
+"""Names the folder where a module leaves its process id and its exit code."""
+_END_WAIT_S = 20.0
+
+
+def start(module: str, arguments: Sequence[str], *, nproc_per_node: int | None) -> int:
+    """Run ``collbench.MODULE`` under torchrun on this machine and return its exit code.
+
+    Args:
+        module: ``bench``, ``sweep`` or ``check``.
+        arguments: Its command line.
+        nproc_per_node: Ranks; None: one per visible GPU, or 2 without a GPU.
+
+    Raises:
+        CollbenchError: torch is missing, or `nproc_per_node` is no positive number.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise CollbenchError(
+            "torch is not installed, so there is no torchrun to start the ranks with",
+            fix="pip install torch (on a GPU machine: the one your server uses)",
+        )
+    count = default_nproc() if nproc_per_node is None else nproc_per_node
+    if count < 1:
+        raise CollbenchError(f"--nproc-per-node {count}: at least 1 rank is needed")
+    with tempfile.TemporaryDirectory(prefix="collbench-front-") as folder:
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(count), "-m", f"collbench.{module}", *arguments),
+        ]
+        environ = {"OMP_NUM_THREADS": "1", **os.environ, VARIABLE: folder}
+        parent = os.getpid()
+        process = subprocess.Popen(
+            command,
+            env=environ,
+            start_new_session=True,
+            preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),
+        )
+        status = _wait(process, Path(folder))
+        return _exit_code(Path(folder), status)
+
+
+def default_nproc() -> int:
+    """Return the number of visible GPUs, or 2 without one."""
+    from collbench.pool.gpus import visible_gpus
+
+    return len(visible_gpus()) or 2
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Path) -> int:
+    """Wait for torchrun; pass a first Ctrl-C or SIGTERM to rank 0, end torchrun at a second."""
+    asked = 0.0
+    previous = signal.signal(signal.SIGTERM, lambda *_: _interrupt())
+    try:
+        while True:
+            try:
+                return process.wait(timeout=1.0 if asked else None)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > asked + _END_WAIT_S:
+                    process.terminate()
+            except KeyboardInterrupt:
+                if asked or not _pass_on(folder):
+                    process.terminate()
+                asked = asked or time.monotonic()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _pass_on(folder: Path) -> bool:
+    """Send rank 0 an interrupt; return whether it was there to get one."""
+    try:
+        os.kill(int((folder / "pid").read_text()), signal.SIGINT)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _exit_code(folder: Path, status: int) -> int:
+    try:
+        return int((folder / "exit_code").read_text())
+    except (OSError, ValueError):
+        return Exit.INTERRUPTED if status in (-signal.SIGTERM, -signal.SIGINT) else Exit.FAILED
+
+
+def run_module(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    """Run a module's main function as one rank and return the exit code of this process.
+
+    A user's mistake is one line on stderr, from rank 0 alone. Behind the front door the true code
+    is left for it, and 0 is returned so that torchrun stays quiet.
+    """
+    rank = int(os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
+    folder = os.environ.get(VARIABLE)
+    if rank == 0 and folder:
+        (Path(folder) / "pid").write_text(str(os.getpid()))
+    signal.signal(signal.SIGTERM, lambda *_: _interrupt())
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent(os.getppid())
+    try:
+        code = main(arguments)
+    except CollbenchError as error:
+        code = error.code
+        if rank == 0:
+            print(f"collbench: {error}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    if not folder:
+        return code
+    if rank != 0:
+        # A fault of this rank alone must end the others; rank 0 tells of one they all see.
+        return code if code == Exit.FAILED else 0
+    with suppress(OSError):
+        (Path(folder) / "exit_code").write_text(str(int(code)))
+    return 0
