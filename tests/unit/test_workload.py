@@ -1,0 +1,242 @@
+"""The steps of models have the calls, sizes and compute that the servers' sources give them."""
+
+import doctest
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench import workload
+from collbench.errors import CollbenchError, Exit
+from collbench.workload import buckets, load, presets, step
+from collbench.workload.buckets import sglang_sequences, vllm_tokens
+from collbench.workload.compute import attention, feed_forward
+from collbench.workload.model import model_of_config, read_model
+
+DENSE: dict[str, Any] = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "vocab_size": 1000,
+    "torch_dtype": "bfloat16",
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+}
+
+
+def write(folder: Path, config: dict[str, Any]) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("module", [buckets, step])
+def test_doctests_hold(module: Any) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("preset", "reduces", "size_bytes", "sent"),
+    [
+        ("61x7168", 123, 57_344, 129_280),
+        ("61x7168-e384", 123, 57_344, 163_840),
+        ("64x5120", 129, 40_960, 151_936),
+        ("80x8192", 161, 65_536, 128_256),
+    ],
+)
+def test_presets_at_tp8_batch_1_and_four_draft_tokens(
+    preset: str, reduces: int, size_bytes: int, sent: int
+) -> None:
+    made = load(preset, tp=8, draft_tokens=4)
+    assert made.totals() == [
+        ("all_reduce", size_bytes, "bfloat16", reduces),
+        ("all_gather", sent * 8, "bfloat16", 1),
+    ]
+
+
+def test_the_fixed_step_is_that_of_the_recorded_landscapes() -> None:
+    made = load("verify-61x7168")
+    assert made.kind == "fixed"
+    assert made.totals() == [
+        ("all_reduce", 57_344, "bfloat16", 122),
+        ("all_gather", 1_310_720, "bfloat16", 1),
+    ]
+    assert made.step.calls[0].compute == ((4, 7168, 1792), (4, 1792, 7168))
+    assert [case.key for case in made.cases()] == [
+        "all_reduce/57344/bfloat16/graph",
+        "all_gather/1310720/bfloat16/graph",
+    ]
+
+
+def test_all_reduce_bytes_do_not_depend_on_the_ranks() -> None:
+    assert {load("80x8192", tp=tp).totals()[0] for tp in (2, 4, 8)} == {
+        ("all_reduce", 16384, "bfloat16", 161)
+    }
+
+
+def test_calls_stand_in_the_order_of_the_layers() -> None:
+    calls = load("64x5120", tp=4).step.calls
+    assert calls[0].compute == ()
+    assert [call.compute[0] for call in calls[1:5]] == [
+        (1, 5120, (16 + 2 * 2) * 128),
+        (1, 5120, 2 * 6400),
+    ] * 2
+    assert calls[-1].collective == "all_gather"
+    assert calls[-1].compute == ((1, 5120, 151936 // 4),)
+
+
+def test_latent_attention_keeps_weights_and_multiplications() -> None:
+    model = read_model("61x7168")
+    weights = sum(k * n for _, k, n in attention(model, 4, 8))
+    heads = 128 // 8
+    assert weights == (
+        7168 * (1536 + 512 + 64)
+        + 1536 * heads * (128 + 64)
+        + heads * 128 * 512
+        + 512 * heads * 128
+        + heads * 128 * 7168
+    )
+
+
+def test_woken_experts_are_counted() -> None:
+    model = read_model("61x7168")
+    one = feed_forward(model, 1, 8, layer=10)
+    assert one[-1] == (1, 8 * 2048 // 8, 7168)  # 8 of 256 experts for one token
+    many = feed_forward(model, 100_000, 8, layer=10)
+    assert many[-1][1] == 256 * 2048 // 8  # all of them
+    assert feed_forward(model, 1, 8, layer=0)[-1] == (1, 18432 // 8, 7168)  # dense
+
+
+def test_graph_buckets_are_those_of_the_servers() -> None:
+    assert sglang_sequences(256, speculative=True)[:20] == [*range(1, 9), *range(10, 33, 2)]
+    assert sglang_sequences(20, speculative=False) == [1, 2, 4, 8, 12, 16, 20]
+    assert sglang_sequences(512, speculative=False)[-3:] == [480, 496, 512]
+    assert vllm_tokens(512, draft_tokens=1)[:6] == [1, 2, 4, 8, 16, 24]
+    assert vllm_tokens(512, draft_tokens=1)[-2:] == [496, 512]
+    assert vllm_tokens(16, draft_tokens=3) == [3, 6, 9]
+    assert all(size % 7 == 0 for size in vllm_tokens(512, draft_tokens=7))
+
+
+def test_a_batch_runs_in_its_bucket_and_says_so() -> None:
+    made = load("64x5120", tp=8, batch=9, draft_tokens=4, server="sglang")
+    assert made.tokens == 40
+    assert made.totals()[0][1] == 40 * 5120 * 2
+    assert any("36 tokens run in the graph of 40" in note for note in made.notes)
+    assert load("64x5120", tp=8, batch=9, draft_tokens=4, server="vllm").tokens == 40
+    assert load("64x5120", tp=8, batch=3, draft_tokens=5, server="vllm").tokens == 20
+
+
+def test_above_the_largest_graph_the_step_is_eager_and_says_so() -> None:
+    made = load("64x5120", tp=8, batch=40, largest_graph=32)
+    assert made.eager
+    assert made.tokens == 40
+    assert any("eagerly" in note for note in made.notes)
+
+
+def test_a_draft_model_adds_one_pass_of_d_and_d_minus_2_of_one() -> None:
+    alone = load("61x7168", tp=8, draft_tokens=4)
+    both = load("61x7168", tp=8, draft_tokens=4, draft="mtp")
+    assert {row[:2]: row[3] for row in both.totals()} == {
+        ("all_reduce", 57_344): 123 + 3,
+        ("all_gather", 129_280 * 8): 2,
+        ("all_reduce", 14_336): 2 * 3,
+        ("all_gather", 129_280 * 2): 2,
+    }
+    assert any("left out" in note for note in alone.notes)
+
+
+def test_padding_of_the_vocabulary_divides_by_the_ranks(tmp_path: Path) -> None:
+    made = load(write(tmp_path, DENSE), tp=3)
+    assert made.totals()[1] == ("all_gather", 1152 * 2, "bfloat16", 1)  # 64 x 3 x 6
+
+
+def test_text_config_of_a_multimodal_model_is_used(tmp_path: Path) -> None:
+    path = write(tmp_path, {"model_type": "x_vl", "text_config": DENSE})
+    assert load(path, tp=2).totals()[0] == ("all_reduce", 128, "bfloat16", 5)
+    assert load(str(tmp_path), tp=2).totals() == load(path, tp=2).totals()
+
+
+def test_as_dtype_keeps_the_bytes() -> None:
+    made = load("verify-61x7168", dtype="float32")
+    assert made.totals()[0] == ("all_reduce", 57_344, "float32", 122)
+    model = model_of_config({**DENSE, "hidden_size": 3}, name="m", where="m")
+    odd = step.step_of_model(model, source="m", tp=2)
+    with pytest.raises(CollbenchError, match="not a whole number of float64"):
+        odd.as_dtype("float64")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hidden_size": None}, "hidden_size: missing"),
+        ({"hidden_size": 0}, "hidden_size: '0'"),
+        ({"hidden_size": -7168}, "'-7168' is not an integer from 1 to 1048576"),
+        ({"hidden_size": 10**12}, "hidden_size: '1000000000000'"),
+        ({"num_hidden_layers": "61"}, "num_hidden_layers: '61'"),
+        ({"num_hidden_layers": True}, "num_hidden_layers: 'True'"),
+        ({"vocab_size": 1.5}, "vocab_size: '1.5'"),
+        ({"torch_dtype": "int4"}, "torch_dtype: 'int4'"),
+        ({"model_type": "bert"}, "encoder-only"),
+        ({"is_encoder_decoder": True}, "encoder-decoder"),
+        ({"model_type": "mamba2"}, "Mamba"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, "linear-attention"),
+        ({"hc_mult": 4}, "mHC"),
+        ({"model_type": "falcon"}, "in parallel"),
+    ],
+)
+def test_a_wrong_or_foreign_config_is_refused_by_name(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(CollbenchError, match=said.replace("(", r"\(")) as raised:
+        load(write(tmp_path, {**DENSE, **change}), tp=2)
+    assert raised.value.code == Exit.USAGE
+    assert raised.value.fix
+
+
+@pytest.mark.parametrize("text", ["", "[]", '"x"', "{", "\x00", "[" * 100_000])
+def test_what_is_not_a_config_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CollbenchError, match=r"config\.json"):
+        load(str(path), tp=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"tp": None}, "--tp: a model needs"),
+        ({"tp": 1}, "1 rank has no collectives"),
+        ({"tp": 0}, "--tp: 0 is not from 1"),
+        ({"tp": 2, "batch": 0}, "--batch: 0"),
+        ({"tp": 2, "batch": -1}, "--batch: -1"),
+        ({"tp": 2, "batch": 10**9}, "--batch: 1000000000"),
+        ({"tp": 2, "draft_tokens": 0}, "--draft-tokens: 0"),
+        ({"tp": 2, "batch": 65536, "draft_tokens": 64}, "over 16 GiB"),
+        ({"tp": 2, "server": "tgi"}, "--server: 'tgi'"),
+        ({"tp": 2, "dtype": "bf16"}, "--dtype: unknown dtype 'bf16'"),
+        ({"tp": 2, "draft": "mtp"}, "no multi-token prediction layer"),
+        ({"tp": 2, "config": "x"}, "is not a log"),
+    ],
+)
+def test_absurd_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(CollbenchError, match=said):
+        load("80x8192", **arguments)
+
+
+def test_an_unknown_source_names_the_known_ones() -> None:
+    with pytest.raises(CollbenchError, match="nothing-here") as raised:
+        load("nothing-here", tp=2)
+    assert "80x8192" in raised.value.fix
+
+
+def test_arguments_without_effect_are_refused() -> None:
+    with pytest.raises(CollbenchError, match="--batch: verify-61x7168 has fixed sizes"):
+        load("verify-61x7168", batch=4)
+
+
+def test_every_preset_loads_and_is_listed() -> None:
+    assert set(presets()) < set(workload.names())
+    for name in presets():
+        assert load(name, tp=8).model is not None
