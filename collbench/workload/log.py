@@ -7,6 +7,7 @@ communicators and of the draft model: this module tells the passes apart and tak
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -114,7 +115,8 @@ def passes(calls: list[Call], per_pass: int | None) -> Iterator[Pass]:
         if name == "all_gather":
             yield from _trimmed(calls[begin : i + 1], per_pass)
             begin = i + 1
-    yield from _trimmed(calls[begin:], per_pass)
+    for _, run in itertools.groupby(calls[begin:]):
+        yield from _trimmed(list(run), per_pass)
 
 
 def _trimmed(calls: list[Call], per_pass: int | None) -> Iterator[Pass]:
