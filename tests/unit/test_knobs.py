@@ -9,6 +9,12 @@ from collbench.knobs import HAZARDS, knob, lists, registry
 from collbench.knobs.rules import check_settings, check_value, unknown
 from collbench.knobs.servers import SERVERS, all_writes, baseline, chosen_writes, server_writes
 
+FORCING_LL128 = [
+    *("LL128", "ll128", "LL,LL128,Simple", "^LL", "^Simple", "^LL,Simple"),
+    *("LL;allreduce:^LL", "allreduce:^LL", "allgather:LL128", "LL;broadcast:ll128"),
+    "^Simple;allreduce:LL",
+]
+
 
 def codes(name: str, value: str, version: tuple[int, ...] = ()) -> list[str]:
     return [fault.code for fault in check_value(name, value, version)]
@@ -35,13 +41,7 @@ def test_every_entry_is_complete_and_its_proposals_are_valid(name: str) -> None:
         assert [f for f in check_value(entry, entry.default) if f.level == "invalid"] == []
 
 
-@pytest.mark.parametrize(
-    "value",
-    """
-    LL128 ll128 LL,LL128,Simple ^LL ^Simple ^LL,Simple LL;allreduce:^LL allreduce:^LL
-    allgather:LL128 LL;broadcast:ll128 ^Simple;allreduce:LL
-    """.split(),
-)
+@pytest.mark.parametrize("value", FORCING_LL128)
 def test_every_way_to_switch_ll128_on_is_a_hazard(value: str) -> None:
     assert knob("NCCL_PROTO").hazard_of(value) == "ll128"
     assert "nccl.ll128_forced" in codes("NCCL_PROTO", value)
