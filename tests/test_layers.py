@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent / "collbench"
 LAYERS: list[set[str]] = [
     {"errors"},
     {"units", "files", "job", "collectives", "parent_death"},
-    {"readers", "knobs", "stats"},
+    {"readers", "knobs", "stats", "numa"},
     {"workload", "machine"},
     {"record", "lab"},
     {"backends", "profiles", "compare"},
@@ -19,8 +19,8 @@ LAYERS: list[set[str]] = [
     {"worker", "pool"},
     {"space", "diagnose"},
     {"search", "confirm"},
-    {"report"},
     {"terminal"},
+    {"report"},
     {"bench", "sweep", "check"},
     {"cli"},
 ]
