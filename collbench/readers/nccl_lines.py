@@ -1,0 +1,186 @@
+"""The messages of an NCCL log, 2.4 to 2.31, in any wrapping: one line in, one event out.
+
+A message starts at the last ``host:pid:tid [dev] NCCL INFO`` of its line, so prefixes of Ray,
+vLLM, docker, mpirun, srun or journald in front of it do not matter, and what another rank wrote
+into the same line before it is a torn piece and not used. Only whole messages count.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from collbench.readers.text import strip_escapes
+
+
+class Source(NamedTuple):
+    """Who wrote a message: ranks are told apart by host, process and bracketed device."""
+
+    host: str
+    pid: int
+    device: int
+
+
+UNKNOWN = Source("", -1, -1)
+
+
+class Message(NamedTuple):
+    """One whole message."""
+
+    source: Source
+    tid: int
+    text: str
+    rank: int | None
+    """The rank that the message itself names as its own (``[Rank 2]``)."""
+    ended: bool
+    """False for the last line of a cut file: a message with an open end may lack its tail."""
+
+
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}$")
+_NUMBERED = re.compile(r"\[(\d{1,6})\]")
+_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
+_PLACE = re.compile(r"[\w./+-]{1,120}:\d{1,6}(?: \([^()]{1,80}\))? $")
+RARE = re.compile(
+    rb"is using nccl==|all-reduce backends|server_args=|Watchdog caught|atch.invarian|# +Rank"
+)
+"""Lines without ``NCCL `` that are read all the same; most lines of a server log are neither."""
+WORDS = (
+    b" Bytes -> ",
+    b" via ",
+    b"- Init ",
+    b" set ",
+    b"NCCL WARN ",
+    b"NCCL version",
+    b" coll channels",
+    b"Pattern ",
+    b"Could not find",
+    b"P2P is disabled",
+    b" nRanks ",
+    b"[Rank ",
+    b"nvalid ",
+    b"hared memory",
+    b"failed",
+)
+"""A message without any of these says nothing that is kept."""
+_places: dict[str, tuple[Source, int]] = {}
+
+
+def split(line: str, ended: bool) -> Message | None:
+    """Return the message of one line, or None where there is none."""
+    at = line.rfind("NCCL INFO ")
+    if at < 0 or "NCCL WARN " in line:
+        at = max(at, line.rfind("NCCL WARN "))
+        if at < 0:
+            return None
+    # 460 characters hold the longest place; a bounded tail keeps the search linear.
+    tail = line[max(0, at - 460) : at].rsplit(" ", 3)
+    key = f"{tail[-3]} {tail[-2]}" if len(tail) > 2 else ""
+    place = _places.get(key)
+    if place is None:
+        place = _place(line[max(0, at - 460) : at])
+        if len(_places) < 4096 and place[0].pid >= 0 and key.endswith("]"):
+            _places[key] = place
+    text = line[at + 10 :].rstrip()
+    rank = None
+    if text.startswith("[Rank ") and (named := _RANK.match(text)):
+        text, rank = text[named.end() :], int(named[1])
+    return Message(place[0], place[1], text, rank, ended)
+
+
+def _place(head: str) -> tuple[Source, int]:
+    """Return who wrote a message from what stands in front of ``NCCL INFO``."""
+    located = _PLACE.search(head[-220:])
+    if located:
+        head = head[: len(head) - len(located[0])]
+    words = head.rstrip(" ").rsplit(" ", 2)
+    numbered = _NUMBERED.fullmatch(words[-1])
+    if not numbered:
+        return UNKNOWN, -1
+    device = int(numbered[1])
+    parts = words[-2].rsplit(":", 2) if len(words) > 1 else []
+    if len(parts) == 3 and parts[1].isascii() and parts[1].isdigit() and parts[2].isdigit():
+        host = _HOST.search(parts[0][-253:])
+        if host:
+            return Source(host[0], int(parts[1]), device), int(parts[2])
+    return Source("", -1, device), -1
+
+
+def choice_text(raw: bytes) -> bytes:
+    """Return the text of a message about a choice; empty for torn or mixed lines."""
+    at = raw.rfind(b"NCCL INFO ")
+    return raw[at + 10 :].rstrip() if at >= 0 else b""
+
+
+def clean(raw: bytes) -> str:
+    """Return a raw line as text without terminal escapes."""
+    return strip_escapes(raw.decode("utf-8", "replace"))
+
+
+VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)(?:\+cuda(\d+\.\d+))?$")
+INIT = re.compile(
+    r"(?:(\w+) )?comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) .{0,160}- Init (START|COMPLETE)$"
+)
+COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
+RANK_LINE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) nNodes (\d+) ")
+ENV = re.compile(r"(NCCL_[A-Z0-9_]{1,64}) set (?:by environment )?to (.*)$")
+NUMBER = re.compile(r"(-?\d+)\.$")
+LINK = re.compile(
+    r"(?:Channel|Ring) \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(?:send|receive)\] )?via "
+    r"(P2P/direct pointer|P2P/\S+|SHM\S*|NET/\S+|COLLNET/\S+|NVLS\S*)(?: comm 0x\S+ nRanks \d+)?$"
+)
+CHOICE = re.compile(
+    r"(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+) "
+    r"(?:channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}|time [\d.]+)"
+)
+OTHER_PATH = re.compile(r"(\w+) \[(Symmetric|Copy Engine)\]: (\d+) Bytes -> ")
+COLL_CHANNELS = re.compile(r"(\d+) coll channels, ")
+GRAPH = re.compile(
+    r"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/[\d.]+, "
+    r"type (\w+)/(\w+), "
+)
+FALLBACK = re.compile(r"Could not find a path for pattern (\d+), falling back to simple order")
+P2P_OFF = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)\.")
+SHM_EXTEND = re.compile(r"failed to extend (\S+) to (\d+) bytes")
+SHM_CREATE = re.compile(r"creating shared memory segment (\S+) \(size (\d+)\)")
+SHM_SPACE = re.compile(r"posix_fallocate failed|No space left on device")
+NO_ALGORITHM = re.compile(
+    r"[Nn]o algorithm/protocol (?:nor symKernelId )?available"
+    r"(?: for function (\w+) with datatype (\w+))?"
+)
+WAS_SET = re.compile(r"(NCCL_ALGO|NCCL_PROTO) was set to (\S+?)\.?(?=\s|$)")
+REJECTED = re.compile(r"Unrecognized (?:element|prefix) token \"(.*)\" when parsing \"(.*)\"$")
+NO_PREFIX = re.compile(r"All entries except the first must have a prefix: \"(.*)\"")
+INVALID = re.compile(r"Invalid (?:value (\S+) for (NCCL_\w+)|(NCCL_\w+) )")
+SERVER_NCCL = re.compile(r"\b(?:vLLM|sglang|SGLang) is using nccl==(\d+\.\d+\.\d+)")
+BACKENDS = re.compile(
+    r"Using \[([^\]]{0,400})\] all-reduce backends .{0,60}for group '([^']{1,60})'"
+)
+TIMEOUT = re.compile(
+    r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+),"
+)
+SERVER_OPTION = re.compile(
+    r"\b(enable_deterministic_inference|enable_symm_mem|enable_nccl_nvls|enable_mscclpp)=True"
+)
+BATCH_INVARIANT = re.compile(r"VLLM_BATCH_INVARIANT\W{1,4}1\b|batch.invarian\w* (?:mode )?enabled")
+DEVICE = re.compile(
+    r"# +Rank +(\d+) +(?:Group +\d+ +)?Pid +(\d+) on +(\S+) device +(\d+) \[([^\]]{1,20})\] ?(.*)$"
+)
+
+ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+PROTOCOLS = ("ll", "ll128", "simple")
+
+
+def algorithm(text: str) -> str | None:
+    """Return the algorithm of its name or its old number."""
+    return _one_of(text, ALGORITHMS)
+
+
+def protocol(text: str) -> str | None:
+    """Return the protocol of its name or its old number."""
+    return _one_of(text, PROTOCOLS)
+
+
+def _one_of(text: str, names: tuple[str, ...]) -> str | None:
+    if text.isdigit():
+        return names[int(text)] if int(text) < len(names) else None
+    return text.lower() if text.lower() in names else None
