@@ -13,6 +13,7 @@ LAYERS: list[set[str]] = [
     {"readers", "knobs", "stats", "numa"},
     {"workload", "machine"},
     {"record", "lab"},
+    {"results"},
     {"backends", "profiles", "compare"},
     {"measure", "live", "emit"},
     {"ranks"},

@@ -23,6 +23,8 @@ MAX_BATCH = 1 << 16
 MAX_DRAFT = 64
 MAX_TP = 1024
 MAX_CALL_BYTES = 1 << 34
+COMPUTE_BOUND_TOKENS = 256
+"""Rows from which a bf16 product on current GPUs is no longer bound by reading its weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,6 +201,10 @@ def step_of_model(
         notes.append(f"{batch * draft_tokens} tokens run in the graph of {bucket}")
     if model.heads is None or not (model.intermediate or model.moe_intermediate):
         notes.append("the config does not say all sizes of the layers: compute is incomplete")
+    if model.experts and tokens > COMPUTE_BOUND_TOKENS:
+        notes.append(
+            f"above {COMPUTE_BOUND_TOKENS} tokens the compute of the woken experts is overstated"
+        )
     calls = list(forward(model, tokens=tokens, tp=tp, dtype=dtype))
     if draft is not None and draft_tokens > 1:
         per_sequence = tokens // draft_tokens

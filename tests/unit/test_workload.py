@@ -9,9 +9,9 @@ import pytest
 
 from collbench import workload
 from collbench.errors import CollbenchError, Exit
-from collbench.workload import buckets, load, presets, step
+from collbench.workload import buckets, compute, load, presets, step
 from collbench.workload.buckets import sglang_sequences, vllm_tokens
-from collbench.workload.compute import attention, feed_forward
+from collbench.workload.compute import attention_weights, feed_forward_weights
 from collbench.workload.model import model_of_config, read_model
 
 DENSE: dict[str, Any] = {
@@ -32,7 +32,7 @@ def write(folder: Path, config: dict[str, Any]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("module", [buckets, step])
+@pytest.mark.parametrize("module", [buckets, compute, step])
 def test_doctests_hold(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 
@@ -78,20 +78,31 @@ def test_all_reduce_bytes_do_not_depend_on_the_ranks() -> None:
 
 def test_calls_stand_in_the_order_of_the_layers() -> None:
     calls = load("64x5120", tp=4).step.calls
+    attention_width = (16 + 2 * 2 + 16) * 128 // 2
     assert calls[0].compute == ()
-    assert [call.compute[0] for call in calls[1:5]] == [
-        (1, 5120, (16 + 2 * 2) * 128),
-        (1, 5120, 2 * 6400),
+    assert [call.compute for call in calls[1:5]] == [
+        ((1, 5120, attention_width), (1, attention_width, 5120)),
+        ((1, 5120, 6400 * 3 // 2), (1, 6400 * 3 // 2, 5120)),
     ] * 2
     assert calls[-1].collective == "all_gather"
     assert calls[-1].compute == ((1, 5120, 151936 // 4),)
 
 
-def test_latent_attention_keeps_weights_and_multiplications() -> None:
+@pytest.mark.parametrize("name", list(presets()))
+@pytest.mark.parametrize("tokens", [1, 4, 96])
+def test_products_chain_and_end_in_the_message_of_their_call(name: str, tokens: int) -> None:
+    for call in load(name, tp=4, batch=tokens, server="vllm").step.calls[1:]:
+        for (_, _, n), (_, k, _) in zip(call.compute, call.compute[1:], strict=False):
+            assert n == k
+        m, _, n = call.compute[-1]
+        share = 4 if call.collective == "all_gather" else 1
+        assert m * n * 2 * share == call.size_bytes
+
+
+def test_the_weights_of_latent_attention_are_all_counted() -> None:
     model = read_model("61x7168")
-    weights = sum(k * n for _, k, n in attention(model, 4, 8))
     heads = 128 // 8
-    assert weights == (
+    assert attention_weights(model, 8) == (
         7168 * (1536 + 512 + 64)
         + 1536 * heads * (128 + 64)
         + heads * 128 * 512
@@ -100,13 +111,27 @@ def test_latent_attention_keeps_weights_and_multiplications() -> None:
     )
 
 
-def test_woken_experts_are_counted() -> None:
+def test_the_weights_of_woken_experts_are_counted() -> None:
     model = read_model("61x7168")
-    one = feed_forward(model, 1, 8, layer=10)
-    assert one[-1] == (1, 8 * 2048 // 8, 7168)  # 8 of 256 experts for one token
-    many = feed_forward(model, 100_000, 8, layer=10)
-    assert many[-1][1] == 256 * 2048 // 8  # all of them
-    assert feed_forward(model, 1, 8, layer=0)[-1] == (1, 18432 // 8, 7168)  # dense
+    expert = 3 * 7168 * 2048 // 8
+    router = 7168 * 256
+    assert feed_forward_weights(model, 1, 8, layer=10) == router + (8 + 1) * expert
+    assert feed_forward_weights(model, 10_000, 8, layer=10) == router + (256 + 1) * expert
+    assert feed_forward_weights(model, 1, 8, layer=2) == 3 * 7168 * 18432 // 8  # dense
+
+
+def test_the_models_weights_add_up_to_its_published_size() -> None:
+    # All experts woken and one rank: the 671 billion parameters of the model, but for embeddings
+    # (0.9 billion, looked up, not multiplied) and norms.
+    model = read_model("61x7168")
+    layers = sum(
+        attention_weights(model, 1) + feed_forward_weights(model, 10_000, 1, layer)
+        for layer in range(model.layers)
+    )
+    assert abs(layers + 2 * model.vocab * model.hidden - 671e9) < 1e9
+    dense = read_model("80x8192")
+    layers = dense.layers * (attention_weights(dense, 1) + feed_forward_weights(dense, 1, 1, 0))
+    assert abs(layers + 2 * dense.vocab * dense.hidden - 70.6e9) < 0.1e9
 
 
 def test_graph_buckets_are_those_of_the_servers() -> None:
