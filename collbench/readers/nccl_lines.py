@@ -44,24 +44,6 @@ RARE = re.compile(
     rb"is using nccl==|all-reduce backends|server_args=|Watchdog caught|atch.invarian|# +Rank"
 )
 """Lines without ``NCCL `` that are read all the same; most lines of a server log are neither."""
-WORDS = (
-    b" Bytes -> ",
-    b" via ",
-    b"- Init ",
-    b" set ",
-    b"NCCL WARN ",
-    b"NCCL version",
-    b" coll channels",
-    b"Pattern ",
-    b"Could not find",
-    b"P2P is disabled",
-    b" nRanks ",
-    b"[Rank ",
-    b"nvalid ",
-    b"hared memory",
-    b"failed",
-)
-"""A message without any of these says nothing that is kept."""
 _places: dict[str, tuple[Source, int]] = {}
 
 
@@ -103,6 +85,30 @@ def _place(head: str) -> tuple[Source, int]:
         if host:
             return Source(host[0], int(parts[1]), device), int(parts[2])
     return Source("", -1, device), -1
+
+
+def is_telling(raw: bytes) -> bool:
+    """Return whether a raw line with ``NCCL `` may say something that is kept.
+
+    Written out: this runs for every line, and a loop over the words takes four times as long.
+    """
+    return (
+        b" Bytes -> " in raw
+        or b" via " in raw
+        or b" set " in raw
+        or b"- Init " in raw
+        or b"WARN " in raw
+        or b"NCCL version" in raw
+        or b" coll channels" in raw
+        or b"Pattern " in raw
+        or b"Could not find" in raw
+        or b"P2P is disabled" in raw
+        or b" nRanks " in raw
+        or b"[Rank " in raw
+        or b"nvalid " in raw
+        or b"failed" in raw
+        or b"hared memory" in raw
+    )
 
 
 def choice_text(raw: bytes) -> bytes:

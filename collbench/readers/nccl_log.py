@@ -43,8 +43,8 @@ class NcclLog:
         self.links: dict[tuple[int, int, str], int] = {}
         """(from, to, transport) -> line."""
         self.choices: dict[tuple[str | None, int, str, str], ChoiceSeen] = {}
-        self._repeats: dict[bytes, ChoiceSeen] = {}
-        """Text of a choice -> what is kept of it: the same lines come again and again."""
+        self._known: dict[bytes, ChoiceSeen | str] = {}
+        """Line (or text of a choice) -> what it adds to: the same ones come again and again."""
         self.other_paths: dict[tuple[str, str], int] = {}
         self.coll_channels: int | None = None
         self.graphs: dict[tuple[int, int, float, str], int] = {}
@@ -64,25 +64,35 @@ class NcclLog:
 
     def feed(self, number: int, raw: bytes, whole: bool = True) -> None:
         """Take one raw line without its end; `whole` is False where that end is missing."""
-        if b"NCCL " in raw:
-            if not any(word in raw for word in nl.WORDS):
-                self.messages += 1
-                return
-            if b" Bytes -> " in raw and (seen := self._repeats.get(nl.choice_text(raw))):
-                self.messages += 1
-                seen.count += 1
-                return
-        elif not nl.RARE.search(raw):
+        if b"NCCL " not in raw:
+            if nl.RARE.search(raw):
+                self._plain(nl.clean(raw), number, whole)
             return
+        self.messages += 1
+        if not nl.is_telling(raw):
+            return
+        counted = self._known.get(raw)
+        if counted is None and b" Bytes -> " in raw:
+            counted = self._known.get(nl.choice_text(raw))
+        if counted is None:
+            self._new(number, raw, whole)
+        elif isinstance(counted, ChoiceSeen):
+            counted.count += 1
+        elif counted:
+            self.transports[counted] += 1
+
+    def _new(self, number: int, raw: bytes, whole: bool) -> None:
         line = nl.clean(raw)
         message = nl.split(line, whole)
         if message is None:
+            self.messages -= 1
             self._plain(line, number, whole)
-        else:
-            self.messages += 1
-            if message.rank is not None and message.source.pid >= 0:
-                self.named.setdefault(message.source, message.rank)
-            self._message(message, number)
+            return
+        if message.rank is not None and message.source.pid >= 0:
+            self.named.setdefault(message.source, message.rank)
+        counted = self._message(message, number) or ""
+        if whole and len(self._known) < MAX_KEPT and len(raw) < 512:
+            self._known[nl.choice_text(raw) if isinstance(counted, ChoiceSeen) else raw] = counted
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> NcclLog:
         """Take many lines and return this log."""
@@ -90,13 +100,14 @@ class NcclLog:
             self.feed(number, raw, whole)
         return self
 
-    def _message(self, message: Message, number: int) -> None:
+    def _message(self, message: Message, number: int) -> ChoiceSeen | str | None:
+        """Keep what is new in a message; return what a repetition of it would count for."""
         text = message.text
         if " via " in text:
-            self._link(message, number)
-        elif " Bytes -> " in text:
-            self._choice(text, number, message.ended)
-        elif "- Init " in text:
+            return self._link(message, number)
+        if " Bytes -> " in text:
+            return self._choice(text, number, message.ended)
+        if "- Init " in text:
             self._init(message, number)
         elif " set " in text and text.startswith("NCCL_"):
             self._env(message, number)
@@ -104,6 +115,7 @@ class NcclLog:
             self._version(text, number, message.ended, message.source)
         else:
             self._other(message, text, number)
+        return None
 
     def _plain(self, line: str, number: int, whole: bool) -> None:
         """Lines without NCCL's prefix: the bare version, and what servers and torch print."""
@@ -175,35 +187,33 @@ class NcclLog:
         elif value != seen.value and len(seen.others) < 8:
             seen.others.add(value)
 
-    def _link(self, message: Message, number: int) -> None:
+    def _link(self, message: Message, number: int) -> str | None:
         match = nl.LINK.match(message.text) if message.ended else None
         if not match:
-            return
+            return None
         self.transports[match[3]] += 1
         if len(self.links) < MAX_KEPT:
             self.links.setdefault((int(match[1]), int(match[2]), match[3]), number)
+        return match[3]
 
-    def _choice(self, text: str, number: int, ended: bool) -> None:
+    def _choice(self, text: str, number: int, ended: bool) -> ChoiceSeen | None:
         match = nl.CHOICE.match(text)
         if not match:
             other = nl.OTHER_PATH.match(text)
             if other and len(self.other_paths) < MAX_KEPT:
                 self.other_paths.setdefault((other[1], other[2]), number)
-            return
+            return None
         algorithm, protocol = nl.algorithm(match[3]), nl.protocol(match[4])
-        if algorithm is None or protocol is None:
-            return
+        if algorithm is None or protocol is None or (match[5] is None and not ended):
+            return None
         key = (match[1], int(match[2]), algorithm, protocol)
-        if match[5] is None and not ended:
-            return
         seen = self.choices.get(key)
         if seen is not None:
             seen.count += 1
         elif len(self.choices) < MAX_KEPT:
             channels = f"{match[5]}..{match[6]}" if match[5] is not None else ""
             seen = self.choices[key] = ChoiceSeen(*key, channels, number)
-        if seen is not None and ended and len(self._repeats) < MAX_KEPT:
-            self._repeats[text.encode()] = seen
+        return seen
 
     def _other(self, message: Message, text: str, number: int) -> None:
         if match := nl.COLL_CHANNELS.match(text):
