@@ -21,6 +21,7 @@ from pathlib import Path
 
 from collbench.errors import CollbenchError, Exit
 from collbench.parent_death import die_with_parent
+from collbench.ranks import rank_of, under_launcher
 
 VARIABLE = "COLLBENCH_FRONT"
 """Names the folder where a module leaves its process id and its exit code."""
@@ -115,12 +116,12 @@ def run_module(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -
     A user's mistake is one line on stderr, from rank 0 alone. Behind the front door the true code
     is left for it, and 0 is returned so that torchrun stays quiet.
     """
-    rank = int(os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or 0)
+    rank = rank_of(os.environ)
     folder = os.environ.get(VARIABLE)
     if rank == 0 and folder:
         (Path(folder) / "pid").write_text(str(os.getpid()))
     signal.signal(signal.SIGTERM, lambda *_: _interrupt())
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if under_launcher(os.environ):
         die_with_parent(os.getppid())
     try:
         code = main(arguments)

@@ -23,6 +23,7 @@ import psutil
 
 from collbench.errors import CollbenchError
 from collbench.job import Job, to_plain
+from collbench.pool.hosts import Hosts
 from collbench.pool.merge import RankEnd
 from collbench.pool.processes import Child
 from collbench.pool.supervised import last_line
@@ -84,11 +85,17 @@ def check_mpi4py() -> None:
 class MpiLauncher:
     """Starts the processes of MPI launches; rank 0 only."""
 
-    def __init__(self, inherited: Mapping[str, str]) -> None:
+    def __init__(self, inherited: Mapping[str, str], hosts: Hosts) -> None:
         check_mpi4py()
         self._mpirun, self.kind = find_mpirun()
-        self._inherited = without_launcher(inherited)
+        self._hosts = hosts
+        self._inherited = hosts.environ(without_launcher(inherited))
         sweep_leftovers()
+
+    def close(self) -> None:
+        """Remove the folder that the hosts share."""
+        if self._hosts.shared is not None:
+            shutil.rmtree(self._hosts.shared, ignore_errors=True)
 
     def launch(
         self, number: int, job: Job, env_file: Path | None
@@ -97,20 +104,23 @@ class MpiLauncher:
         root = _SHM if os.access(_SHM, os.W_OK) else Path("/var/tmp")
         folder = root / f"collbench-{os.getpid()}-{number}"
         folder.mkdir(mode=0o700)
+        files = folder if self._hosts.shared is None else self._hosts.shared / str(number)
         try:
-            return self._launch(job, env_file, folder)
+            files.mkdir(exist_ok=True)
+            return self._launch(job, env_file, folder, files)
         finally:
+            shutil.rmtree(files, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
 
     def _launch(
-        self, job: Job, env_file: Path | None, folder: Path
+        self, job: Job, env_file: Path | None, folder: Path, files: Path
     ) -> tuple[list[RankEnd], bool, str]:
-        job_file, log = folder / "job.json", folder / "log"
+        job_file, log = files / "job.json", folder / "log"
         job_file.write_text(json.dumps(to_plain(job)), encoding="utf-8")
         command = [
-            *(self._mpirun, *self._arguments(), "-n", str(job.nranks)),
-            *(sys.executable, "-m", "collbench.worker"),
-            *("--job", str(job_file), "--place", f"mpi:{folder}"),
+            *(self._mpirun, *self._hosts.arguments(self.kind, {**job.baseline, **job.settings})),
+            *("-n", str(job.nranks), sys.executable, "-m", "collbench.worker"),
+            *("--job", str(job_file), "--place", f"mpi:{files}"),
         ]
         environ = {**self._inherited, **self._own_environ(folder), **job.baseline}
         if env_file is None:
@@ -126,7 +136,7 @@ class MpiLauncher:
         text = log.read_text(encoding="utf-8", errors="replace")[-65536:]
         ends = [
             RankEnd(
-                text=_read(folder / f"result.{rank}.json"),
+                text=_read(files / f"result.{rank}.json"),
                 exit_code=ended.exit_code if ended else None,
                 killed=timed_out,
                 log_tail=last_line(log),
@@ -138,17 +148,11 @@ class MpiLauncher:
             return ends, False, _refusal(text)
         return ends, timed_out, ""
 
-    def _arguments(self) -> list[str]:
-        if self.kind == "mpich":
-            return []
-        # Both words are needed: with more ranks than cores Open MPI refuses to start, and its
-        # --oversubscribe silently drops the binding of every rank.
-        return ["--bind-to", "core:overload-allowed", "--map-by", "core:oversubscribe"]
-
     def _own_environ(self, folder: Path) -> dict[str, str]:
         own = {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
         if self.kind == "openmpi":
-            own["OMPI_MCA_btl_sm_backing_directory"] = str(folder)
+            if self._hosts.shared is None:  # elsewhere there is no such folder
+                own["OMPI_MCA_btl_sm_backing_directory"] = str(folder)
             if os.geteuid() == 0:
                 own |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return own

@@ -14,6 +14,7 @@ from collbench.errors import CollbenchError, Exit
 from collbench.job import Job, Run
 from collbench.pool.forkserver import ForkServer
 from collbench.pool.gpus import wait_until_idle
+from collbench.pool.hosts import settle
 from collbench.pool.merge import merge
 from collbench.pool.mpi import MpiLauncher
 from collbench.pool.supervised import Supervisor
@@ -57,6 +58,7 @@ class Pool:
         try:
             self._supervisor.serve()
         finally:
+            self._supervisor.store.leave()
             shutil.rmtree(self._workdir, ignore_errors=True)
 
     def launch(self, job: Job, *, env_file: Path | None = None) -> Run:
@@ -103,6 +105,9 @@ class Pool:
         """End the other ranks' service and remove what the pool left; rank 0 only."""
         if self._supervisor is not None:
             self._supervisor.end(self._number)
+            self._supervisor.store.leave()
+        if self._mpi is not None:
+            self._mpi.close()
         shutil.rmtree(self._workdir, ignore_errors=True)
 
 
@@ -130,10 +135,10 @@ def open_pool(launch: Launch, backend: str, *, inherited: Mapping[str, str] | No
     environ = dict(os.environ if inherited is None else inherited)
     workdir = Path(tempfile.mkdtemp(prefix=f"collbench-{os.getpid()}-"))
     if backend == "mpi":
-        mpi = MpiLauncher(environ) if launch.rank == 0 else None
-        supervisor = None
-        if launch.world_size > 1:
-            supervisor = Supervisor(launch, open_store(launch), None, workdir, environ)
+        store = open_store(launch)
+        hosts = settle(launch, store, environ)
+        mpi = MpiLauncher(environ, hosts) if launch.rank == 0 else None
+        supervisor = Supervisor(launch, store, None, workdir, environ)
         return Pool(launch, backend, supervisor=supervisor, mpi=mpi, workdir=workdir)
     try:
         import torch.distributed  # noqa: F401 - once here, for this process and the fork server
