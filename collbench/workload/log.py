@@ -7,17 +7,19 @@ communicators and of the draft model: this module tells the passes apart and tak
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.collectives import COLLECTIVES
 from collbench.errors import CollbenchError
 from collbench.job import Step, StepCall
+from collbench.readers import UnreadableError, nccl_lines
+from collbench.readers.text import open_regular, stream
 from collbench.workload.model import Model
+from collbench.workload.passes import Pass, choose, named, passes
 from collbench.workload.step import Workload, forward, in_rows
 
 FIX = (
@@ -25,19 +27,10 @@ FIX = (
     "NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log and give rank 0's file"
 )
 NAMES = {row.nccl: row.name for row in COLLECTIVES.values()}
-PREFIX = re.compile(r"(\S+?):(\d+):\d+ \[\d+\] NCCL INFO ")
-CHOICE = re.compile(
-    r"(?:(\w+): )?(\d+) Bytes -> Algo \w+ proto \w+ "
-    r"(?:(channel)\{Lo\.\.Hi\}=\{\d+\.\.\d+\}|time [\d.]+)\s*$"
-)
-"""2.20 to 2.22 without the function; from 2.24 with channels, and bytes of one rank's share."""
-INIT = re.compile(r"rank \d+ nranks (\d+) .*- Init (?:START|COMPLETE)")
-DATATYPE = re.compile(r"opCount \w+ .*datatype (\d+) ")
+TELLING = (b" Bytes -> ", b"- Init ", b" datatype ", b"all-reduce backends")
+DATATYPE = re.compile(r"\w+: opCount \w+ .{0,200}datatype (\d+) ")
 DATATYPES = {6: "float16", 7: "float32", 8: "float64", 9: "bfloat16"}
 MAX_CALLS = 5_000_000
-
-Call = tuple[str, int]
-"""(collective, bytes as printed)."""
 
 
 @dataclass(slots=True)
@@ -51,42 +44,41 @@ class Process:
     datatypes: Counter[int] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One forward pass as printed."""
+@dataclass(slots=True)
+class Log:
+    """What a log says of the calls."""
 
-    calls: tuple[Call, ...]
+    processes: dict[nccl_lines.Source, Process] = field(default_factory=dict)
+    backends: tuple[str, ...] = ()
+    """all_reduce backends in the order a vLLM server tries them, of its tensor-parallel group."""
 
-    @property
-    def payload(self) -> int:
-        """Bytes of the all_reduce that it repeats."""
-        return Counter(size for name, size in self.calls if name == "all_reduce").most_common(1)[0][
-            0
-        ]
-
-    @property
-    def reduces(self) -> int:
-        """Number of its all_reduces of that size."""
-        return self.calls.count(("all_reduce", self.payload))
-
-    @property
-    def ratio(self) -> float:
-        """Logits gathered over bytes reduced: smaller in a prefill, which needs few logits."""
-        gathered = sum(size for name, size in self.calls if name == "all_gather")
-        return gathered / self.payload
+    def busiest(self) -> Process:
+        """Return the process that printed the most calls: rank 0 of the largest group."""
+        return max(self.processes.values(), key=lambda p: len(p.calls), default=Process())
 
 
-def read_processes(lines: Iterable[str]) -> dict[str, Process]:
-    """Return what each process printed, by ``host:pid``."""
-    found: dict[str, Process] = {}
+def read_calls(lines: Iterable[tuple[int, bytes, bool]]) -> Log:
+    """Return what each process printed, from raw numbered lines.
+
+    Raises:
+        CollbenchError: more calls than a server captures.
+    """
+    log = Log()
     total = 0
-    for line in lines:
-        prefix = PREFIX.search(line)
-        if prefix is None:
+    for _, raw, whole in lines:
+        if not any(word in raw for word in TELLING):
             continue
-        process = found.setdefault(f"{prefix[1]}:{prefix[2]}", Process())
-        message = line[prefix.end() :]
-        if choice := CHOICE.match(message):
+        text = nccl_lines.clean(raw)
+        message = nccl_lines.split(text, whole)
+        if message is None or message.source.pid < 0:
+            named = nccl_lines.BACKENDS.search(text)
+            if named and named[2].startswith("tp"):
+                log.backends = tuple(name.strip(" '\"") for name in named[1].split(","))
+            continue
+        process = log.processes.setdefault(message.source, Process())
+        if choice := nccl_lines.CHOICE.match(message.text):
+            if choice[5] is None and not message.ended:
+                continue
             total += 1
             if total > MAX_CALLS:
                 raise CollbenchError(
@@ -95,93 +87,12 @@ def read_processes(lines: Iterable[str]) -> dict[str, Process]:
             name = NAMES.get(choice[1] or "")
             if name or not choice[1]:
                 process.calls.append((name, int(choice[2])))
-            process.shares |= choice[3] is not None
-        elif init := INIT.search(message):
-            process.nranks.add(int(init[1]))
-        elif datatype := DATATYPE.search(message):
+            process.shares |= choice[5] is not None
+        elif init := nccl_lines.INIT.search(message.text):
+            process.nranks.add(int(init[4]))
+        elif datatype := DATATYPE.match(message.text):
             process.datatypes[int(datatype[1])] += 1
-    return found
-
-
-def passes(calls: list[Call], per_pass: int | None) -> Iterator[Pass]:
-    """Split the calls of a process into forward passes.
-
-    Args:
-        calls: In the order printed.
-        per_pass: all_reduces of one pass, where the model is known.
-    """
-    begin = 0
-    for i, (name, _) in enumerate(calls):
-        if name == "all_gather":
-            yield from _trimmed(calls[begin : i + 1], per_pass)
-            begin = i + 1
-    for _, run in itertools.groupby(calls[begin:]):
-        yield from _trimmed(list(run), per_pass)
-
-
-def _trimmed(calls: list[Call], per_pass: int | None) -> Iterator[Pass]:
-    """Yield the pass at the end of `calls`, without what other communicators did before it.
-
-    Where the model is known, a run of several passes without a gather between is cut into them.
-    """
-    sizes = Counter(size for name, size in calls if name == "all_reduce")
-    if not sizes:
-        return
-    payload, count = sizes.most_common(1)[0]
-    gathers = [call for call in calls[-1:] if call[0] == "all_gather"]
-    start = calls.index(("all_reduce", payload))
-    end = len(calls) - calls[::-1].index(("all_reduce", payload))
-    body = calls[start:end]
-    if per_pass and count > per_pass and count % per_pass == 0 and len(body) == count:
-        for _ in range(count // per_pass - 1):
-            yield Pass(tuple(body[:per_pass]))
-        body = body[:per_pass]
-    yield Pass((*body, *gathers))
-
-
-def named(calls: list[tuple[str | None, int]]) -> list[Call]:
-    """Name the calls of versions that do not: repeated sizes are all_reduce, single ones gather."""
-    out: list[Call] = []
-    i = 0
-    while i < len(calls):
-        j = i
-        while j < len(calls) and calls[j] == calls[i]:
-            j += 1
-        name = calls[i][0] or ("all_reduce" if j - i > 2 else "all_gather")
-        out += [(name, calls[i][1])] * (j - i)
-        i = j
-    return out
-
-
-def choose(found: list[Pass], batch: int, where: str) -> tuple[Pass, list[str]]:
-    """Return the captured pass that a batch runs in, and what was assumed.
-
-    Raises:
-        CollbenchError: no pass holds the batch.
-    """
-    counts = Counter(p.reduces for p in found)
-    often = {count for count, times in counts.items() if times > 1} or set(counts)
-    target = [p for p in found if p.reduces == max(often)]
-    ratio = max(p.ratio for p in target)
-    captured = {p.payload: p for p in target if p.ratio >= 0.99 * ratio}
-    smallest = min(captured)
-    held = next((size for size in sorted(captured) if size >= batch * smallest), None)
-    if held is None:
-        largest = max(captured) // smallest
-        raise CollbenchError(
-            f"{where}: --batch {batch}: the largest captured step holds {largest} sequences: the "
-            "server runs this batch without a graph",
-            fix=f"use --batch 1 to {largest}",
-        )
-    notes = [
-        f"{len(captured)} batch sizes captured; the smallest ({smallest} bytes) is taken as one "
-        "sequence"
-    ]
-    others = Counter(p.reduces for p in found if p.reduces < max(often) and p.reduces > 2)
-    if others:
-        shown = ", ".join(f"{n}x {count} all_reduces" for count, n in sorted(others.items())[:4])
-        notes.append(f"smaller passes left out (a draft model's?): {shown}")
-    return captured[held], notes
+    return log
 
 
 def workload_of_log(
@@ -210,11 +121,11 @@ def workload_of_log(
     if batch < 1:
         raise CollbenchError(f"--batch: {batch} is not 1 or more")
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            processes = read_processes(lines)
-    except OSError as error:
-        raise CollbenchError(f"{where}: {error.strerror}", fix="check the path") from error
-    process = max(processes.values(), key=lambda p: len(p.calls), default=Process())
+        with open_regular(path) as file:
+            log = read_calls(stream(file))
+    except UnreadableError as error:
+        raise CollbenchError(f"{where}: {error}", fix="check the path") from error
+    process = log.busiest()
     if not process.calls:
         raise CollbenchError(
             f"{where}: no 'Bytes -> Algo' line of NCCL in it: it has no calls", fix=FIX

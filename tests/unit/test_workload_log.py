@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collbench.errors import CollbenchError
 from collbench.workload import load
-from collbench.workload.log import read_processes
+from collbench.workload.log import read_calls
 
 HIDDEN = 5120
 LAYERS = 4
@@ -176,4 +176,6 @@ def test_a_missing_log_is_one_line(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(max_size=80), max_size=30))
 def test_no_text_crashes_the_reader(texts: list[str]) -> None:
-    read_processes([f"a:1:1 [0] NCCL INFO {text}" for text in texts] + texts)
+    raw = [text.encode("utf-8", "surrogatepass") for text in texts]
+    raw += [b"a:1:1 [0] NCCL INFO " + line for line in raw]
+    read_calls([(i, line, True) for i, line in enumerate(raw)])
