@@ -11,7 +11,6 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 _MPOL_PREFERRED = 1
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
@@ -57,27 +56,28 @@ def format_cpus(cpus: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def _read(path: Path) -> str | None:
+def _read(root: str, path: str) -> str | None:
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        with open(os.path.join(root, path), encoding="ascii", errors="replace") as file:  # noqa: PTH118, PTH123
+            return file.read().strip()
     except OSError:
         return None
 
 
-def online_nodes(root: Path = Path("/")) -> set[int]:
+def online_nodes(root: str = "/") -> set[int]:
     """Return the NUMA nodes of the machine; empty where the kernel does not tell."""
-    text = _read(root / "sys/devices/system/node/online")
+    text = _read(root, "sys/devices/system/node/online")
     return parse_cpus(text) if text else set()
 
 
-def node_cpus(node: int, root: Path = Path("/")) -> set[int]:
+def node_cpus(node: int, root: str = "/") -> set[int]:
     """Return the CPUs of a NUMA node."""
-    return parse_cpus(_read(root / f"sys/devices/system/node/node{node}/cpulist") or "")
+    return parse_cpus(_read(root, f"sys/devices/system/node/node{node}/cpulist") or "")
 
 
-def device_node(pci: str, root: Path = Path("/")) -> int | None:
+def device_node(pci: str, root: str = "/") -> int | None:
     """Return the NUMA node of a PCI device; None where the firmware does not tell (-1)."""
-    text = _read(root / f"sys/bus/pci/devices/{pci.lower()}/numa_node")
+    text = _read(root, f"sys/bus/pci/devices/{pci.lower()}/numa_node")
     try:
         node = int(text) if text is not None else -1
     except ValueError:
@@ -85,16 +85,16 @@ def device_node(pci: str, root: Path = Path("/")) -> int | None:
     return node if node >= 0 else None
 
 
-def available_cpus(root: Path = Path("/")) -> set[int]:
+def available_cpus(root: str = "/") -> set[int]:
     """Return the CPUs this container or job was given: its cpuset, else all that are online."""
-    own = _read(root / "proc/self/cgroup") or ""
+    own = _read(root, "proc/self/cgroup") or ""
     groups = [line.partition("::")[2] for line in own.splitlines() if line.startswith("0::")]
     for group in [*groups, "/"]:
-        base = root / "sys/fs/cgroup" / group.lstrip("/")
-        text = _read(base / "cpuset.cpus.effective")
+        folder = f"sys/fs/cgroup/{group.strip('/')}".rstrip("/")
+        text = _read(root, f"{folder}/cpuset.cpus.effective")
         if text:
             return parse_cpus(text)
-    return parse_cpus(_read(root / "sys/devices/system/cpu/online") or "")
+    return parse_cpus(_read(root, "sys/devices/system/cpu/online") or "")
 
 
 @lru_cache(maxsize=1)
@@ -156,7 +156,7 @@ def _pci(pynvml: object, handle: object) -> str:
     return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
-def bind_to_gpu(local_rank: int, *, root: Path = Path("/")) -> Binding:
+def bind_to_gpu(local_rank: int, *, root: str = "/") -> Binding:
     """Bind this process to the CPUs and the memory of its GPU's NUMA node.
 
     Call it before any thread starts: affinity and memory policy are a thread's own.
@@ -167,7 +167,7 @@ def bind_to_gpu(local_rank: int, *, root: Path = Path("/")) -> Binding:
     return bind_to_device(addresses[local_rank], root=root)
 
 
-def bind_to_device(pci: str, *, root: Path = Path("/")) -> Binding:
+def bind_to_device(pci: str, *, root: str = "/") -> Binding:
     """Bind this process to the CPUs and the memory of a PCI device's NUMA node.
 
     An affinity that somebody narrowed already (``torchrun --numa-binding``, ``numactl``) is left

@@ -11,16 +11,18 @@ from __future__ import annotations
 import gc
 import json
 import os
-import socket
 import sys
 import time
-import traceback
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from collbench.backends import Backend, Refused, Unsupported, mapped_library, open_backend
 from collbench.job import Job, Outcome, Place, RankFacts, from_plain
 from collbench.measure.session import ResultFile, Session
-from collbench.numa import Binding, bind_to_gpu, format_cpus
+from collbench.numa import format_cpus
+
+if TYPE_CHECKING:
+    from collbench.numa import Binding
 
 
 def run_rank(job: Job, place: Place) -> None:
@@ -36,13 +38,15 @@ def run_rank(job: Job, place: Place) -> None:
     results = ResultFile(place.result_path, place.rank)
     backend: Backend | None = None
     try:
-        binding = _bind(job, place)
+        binding = None if _unbound(job) else _bind(place)
         _require_library(job)
         backend = open_backend(job.backend, job, place)
         _measure(job, place, backend, binding, results, started)
     except Exception as error:
         explained = backend.explain(error) if backend is not None else error
         results.update(outcome=_outcome(explained), reason=_one_line(explained))
+        import traceback
+
         traceback.print_exc()
 
 
@@ -50,27 +54,29 @@ def _measure(
     job: Job,
     place: Place,
     backend: Backend,
-    binding: Binding,
+    binding: Binding | None,
     results: ResultFile,
     started: float,
 ) -> None:
     library, path = backend.library()
-    warnings = list(binding.warnings)
-    if backend.pci and binding.pci and backend.pci != binding.pci:
-        warnings.append(
-            f"rank {place.rank} was bound for GPU {binding.pci} but runs on {backend.pci}"
-        )
+    warnings: list[str] = []
+    if binding is not None:
+        warnings += binding.warnings
+        if backend.pci and binding.pci and backend.pci != binding.pci:
+            warnings.append(
+                f"rank {place.rank} was bound for GPU {binding.pci} but runs on {backend.pci}"
+            )
     if job.nccl_lib and path and not os.path.samefile(path, job.nccl_lib):  # noqa: PTH121
         raise Unsupported(f"nccl_lib: {path} is mapped, not {job.nccl_lib}")
     facts = RankFacts(
         rank=place.rank,
         pid=os.getpid(),
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         device=backend.device,
-        pci=backend.pci or binding.pci,
-        numa_node=binding.numa_node,
+        pci=backend.pci or (binding.pci if binding else None),
+        numa_node=binding.numa_node if binding else None,
         cpus=format_cpus(os.sched_getaffinity(0)),
-        bound=binding.bound,
+        bound=binding.bound if binding else "not_asked",
         memory_bytes=None,
         library=library,
         library_path=path,
@@ -93,9 +99,30 @@ def _measure(
         results.update(facts=replace(facts, seconds={**facts.seconds, "total": total}))
 
 
-def _bind(job: Job, place: Place) -> Binding:
-    if not job.bind or job.backend in ("mpi", "gloo"):
-        return Binding(bound="not_asked")
+def preload(backend: str) -> None:
+    """Import and look up what every rank needs, in a fork server before it forks.
+
+    Leaves CUDA and the communication library asleep.
+    """
+    import importlib
+
+    if backend == "nccl":
+        from collbench.numa import gpu_addresses
+
+        gpu_addresses()
+    if backend in ("nccl", "gloo"):
+        for name in (f"backends.{backend}", "measure.device", "measure.products"):
+            importlib.import_module(f"collbench.{name}")
+
+
+def _unbound(job: Job) -> bool:
+    # CPU backends have no device to be near to, and mpirun binds by rules of its own.
+    return not job.bind or job.backend in ("mpi", "gloo")
+
+
+def _bind(place: Place) -> Binding:
+    from collbench.numa import bind_to_gpu
+
     return bind_to_gpu(place.local_rank)
 
 

@@ -1,7 +1,7 @@
 """Integer test data: different per rank and element, sums exact in the dtype.
 
 Standard library only. Both sides of a check are bytes, so one comparison (``memcmp``) decides, on
-the host, without a kernel or an array library: an MPI rank starts in a tenth of a second because of it.
+the host, without a kernel or an array library, which an MPI rank has no time to import.
 """
 
 from __future__ import annotations

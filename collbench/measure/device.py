@@ -91,7 +91,7 @@ class DeviceClock:
         return [1e3 * before.elapsed_time(after) for before, after in pairwise(events)]
 
     def eager(self, calls: Sequence[Call], chain: int | None) -> Times:
-        """Time loops of eager calls by the host's clock, as nccl-tests: one wait at the end of each.
+        """Time loops of eager calls by the host's clock, as nccl-tests: one wait at each end.
 
         Returns microseconds per call, and of them those the host took to enqueue it: where that is
         most of the period, the launch was timed and not the transfer.

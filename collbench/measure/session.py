@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from collbench.backends import Backend, Refused, Unsupported
 from collbench.job import Case, Job, Outcome, RankCase, RankResult, to_plain
-from collbench.measure.functions import probe_pairs, smoke
 from collbench.measure.host import HostClock, Times
 from collbench.measure.slots import Slots, default_chain
 from collbench.measure.step import measure_step
@@ -96,6 +95,8 @@ class Session:
 
     def _functions(self) -> None:
         self.results.update(reason="smoke of the functions a server calls")
+        from collbench.measure.functions import smoke
+
         seen: dict[str, str] = {}
         try:
             for key, verdict in smoke(self.backend):
@@ -201,6 +202,8 @@ class Session:
 
     def _pairs(self) -> None:
         self.results.update(reason="pairs of ranks")
+        from collbench.measure.functions import probe_pairs
+
         pairs, wrong = probe_pairs(self.backend, self._clock)
         self._measured = True
         if wrong:

@@ -1,8 +1,10 @@
-"""What this machine is: GPUs, links, NUMA, CPUs, driver and libraries, as a stored fingerprint."""
+"""The stored models of a machine, and the fingerprint of this one."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
+
+from collbench.machine.probe import read_machine
 
 
 class Gpu(BaseModel):
@@ -44,3 +46,17 @@ class Fingerprint(BaseModel):
     shm_bytes: int | None = None
     nccl_conf: dict[str, str] = {}
     """nccl.conf files that exist -> SHA-256 of their text."""
+
+
+def fingerprint(*, library: str | None = None, library_path: str | None = None) -> Fingerprint:
+    """Return the fingerprint of this machine; neither wakes CUDA nor imports torch.
+
+    Args:
+        library: The communication library as a launch found it loaded; without it, what is
+            installed beside torch stands in.
+        library_path: Its file.
+    """
+    facts = read_machine()
+    if library:
+        facts["library"], facts["library_path"] = library, library_path
+    return Fingerprint.model_validate(facts)
