@@ -1,0 +1,140 @@
+"""Before anything is measured: which backend, enough GPUs, and nobody else on them."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from collbench.errors import CollbenchError
+from collbench.pool.gpus import GpuUse, visible_gpus
+from collbench.pool.mpi import find_mpirun
+
+_SHM_WANTED = 64 << 20
+"""NCCL's shared-memory segments: some 10 MiB a pair of ranks at the default buffer sizes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The backend and, in words, why."""
+
+    backend: str
+    why: str
+
+
+def choose_backend(wish: str, nranks: int, gpus: Sequence[GpuUse]) -> Chosen:
+    """Return the backend for a wish (``auto`` or a name), or say what is missing.
+
+    Raises:
+        CollbenchError: what the backend needs is not there.
+    """
+    if wish == "auto":
+        if gpus:
+            chosen = Chosen(backend="nccl", why=f"{len(gpus)} CUDA devices are visible")
+        else:
+            chosen = Chosen(backend="mpi", why="no CUDA device is visible")
+    else:
+        chosen = Chosen(backend=wish, why="it was asked for")
+    if chosen.backend == "nccl":
+        if len(gpus) < max(2, nranks):
+            raise CollbenchError(
+                f"backend nccl with {nranks} ranks needs {max(2, nranks)} GPUs; "
+                f"{len(gpus)} visible",
+                fix=f"--nproc-per-node {len(gpus)}, or check CUDA_VISIBLE_DEVICES"
+                if len(gpus) >= 2
+                else "check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or choose --backend mpi",
+            )
+    elif chosen.backend == "mpi":
+        find_mpirun()
+        if importlib.util.find_spec("mpi4py") is None:
+            raise CollbenchError("mpi4py is not installed", fix="pip install 'collbench[mpi]'")
+    if nranks < 2:
+        raise CollbenchError(
+            f"{nranks} rank: a collective needs at least 2", fix="--nproc-per-node 2 or more"
+        )
+    return chosen
+
+
+def check_gpus(gpus: Sequence[GpuUse], *, force: bool) -> list[str]:
+    """Refuse GPUs that other processes use; with `force`, return that as a warning.
+
+    Raises:
+        CollbenchError: a GPU is in use and `force` is not set.
+    """
+    busy = [gpu for gpu in gpus if gpu.pids]
+    if not busy:
+        return []
+    said = "; ".join(
+        f"GPU {gpu.index} is used by process {', '.join(map(str, gpu.pids[:5]))}" for gpu in busy
+    )
+    if force:
+        return [f"{said}: times may be wrong (--force)"]
+    raise CollbenchError(
+        said, fix="stop these processes, choose others with CUDA_VISIBLE_DEVICES, or add --force"
+    )
+
+
+def check_shm() -> list[str]:
+    """Return a warning where /dev/shm is too small for NCCL's or MPI's segments."""
+    try:
+        there = os.statvfs("/dev/shm")
+    except OSError:
+        return ["/dev/shm is missing: shared-memory transports will fail"]
+    size = there.f_frsize * there.f_blocks
+    if size >= _SHM_WANTED:
+        return []
+    return [
+        f"/dev/shm has {size >> 20} MiB; shared-memory transports may fail below "
+        f"{_SHM_WANTED >> 20} MiB (docker: --shm-size=1g or --ipc=host)"
+    ]
+
+
+class MachineLock:
+    """One measurement at a time on a set of GPUs (or on the CPUs); freed when the process ends."""
+
+    def __init__(self, gpus: Sequence[GpuUse]) -> None:
+        self._files: list[IO[str]] = []
+        for name in sorted(gpu.uuid for gpu in gpus) or ["cpus"]:
+            self._take(name)
+
+    def _take(self, name: str) -> None:
+        safe = "".join(char if char.isalnum() or char == "-" else "_" for char in name)
+        path = Path(tempfile.gettempdir()) / f"collbench-{safe}.lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            raise CollbenchError(
+                f"{path}: the lock cannot be opened: {error.strerror}",
+                fix="remove the file, or set TMPDIR to a folder of your own",
+            ) from error
+        file = os.fdopen(handle, "r+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = file.read(32).strip()
+            file.close()
+            raise CollbenchError(
+                f"another collbench (process {owner or 'unknown'}) measures on {name}",
+                fix="wait until it has ended: two at once would time each other",
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._files.append(file)
+
+    def release(self) -> None:
+        """Free the lock; the files stay, empty of meaning."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+
+def machine_gpus(backend: str) -> list[GpuUse]:
+    """Return the GPUs a backend will use: the visible ones for NCCL, none for the others."""
+    return visible_gpus() if backend == "nccl" else []

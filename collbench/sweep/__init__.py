@@ -1,0 +1,1 @@
+"""The main job: preflight, search, confirm, publish; ``python -m collbench.sweep``."""
