@@ -1,0 +1,1 @@
+"""What the goals are measured with; run as modules from a clone."""

@@ -1,0 +1,80 @@
+"""A/A and ceiling: what can be seen on this machine, and whether there is anything to gain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from collbench.confirm.arms import Setup, default_launch
+from collbench.confirm.objective import Sample
+from collbench.confirm.statistics import interval, launch_sd, median_log, spread
+from collbench.job import Settings
+
+CEILING = 0.02
+"""Exposed communication under this fraction of the step: nothing worth tuning."""
+PAIRS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Floor:
+    """The default against itself."""
+
+    sd: float
+    """Launch-to-launch sd of the log objective, outliers aside."""
+    default_us: float
+    exposed_us: float | None
+    ratio: float
+    """Of the pairs of neighbours; its interval must hold 1."""
+    interval: tuple[float, float]
+    launches: int
+    seconds_per_launch: float
+    samples: tuple[Sample, ...] = ()
+
+    @property
+    def honest(self) -> bool:
+        """Return whether the default agrees with itself."""
+        return self.interval[0] <= 1 <= self.interval[1]
+
+    @property
+    def too_little(self) -> bool:
+        """Return whether exposed communication is too small a part of the step to tune."""
+        return self.exposed_us is not None and self.exposed_us < CEILING * self.default_us
+
+
+def measure_floor(setup: Setup, reference: Settings, *, beside: bool, pairs: int = PAIRS) -> Floor:
+    """Launch the reference against itself, `pairs` pairs of neighbours.
+
+    Args:
+        setup: The lab and how its launches are read.
+        reference: Settings that stand for the default.
+        beside: Pairs are how candidates are scored on this host (CPU): the noise is then the
+            spread of the pairs' ratios, over the root of two.
+        pairs: Number of pairs.
+    """
+    import math
+    import time
+
+    began = time.monotonic()
+    samples = [default_launch(setup, "search", reference) for _ in range(2 * pairs)]
+    seconds = (time.monotonic() - began) / len(samples)
+    values = [s.value_us for s in samples]
+    logs = [
+        math.log(second / first) for first, second in zip(values[::2], values[1::2], strict=True)
+    ]
+    exposed = [s.exposed_us for s in samples if s.exposed_us is not None]
+    sd = (
+        max(spread([*logs, *(-v for v in logs)]) / math.sqrt(2), 1e-4)
+        if beside
+        else (max(launch_sd(values), 1e-4))
+    )
+    # 99 %: eight pairs of an honest A/A must not be called dishonest once in twenty sweeps.
+    return Floor(
+        sd=sd,
+        default_us=float(median(values)),
+        exposed_us=float(median(exposed)) if exposed else None,
+        ratio=math.exp(median_log(logs)),
+        interval=interval(logs, level=0.99),
+        launches=len(values),
+        seconds_per_launch=seconds,
+        samples=tuple(samples),
+    )

@@ -1,0 +1,102 @@
+"""From a run to the numbers that decide: objective, exposed communication, guarded cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from collbench import stats
+from collbench.errors import CollbenchError
+from collbench.job import CaseTimes, Run
+
+Objective = Literal["decode", "prefill"]
+OBJECTIVES = ("decode", "prefill", "pareto")
+PREFILL_BYTES = 1 << 20
+"""Cases from this size up are what a prefill spends its communication on."""
+
+_MAX_OVER_RANKS = ("mpi",)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """What one launch says, in microseconds; the unit of every statistic here."""
+
+    value_us: float
+    """The objective."""
+    exposed_us: float | None = None
+    """Step minus the same step without its collectives; None where that is not timed."""
+    p95_us: float = 0.0
+    """95th percentile over the windows of this launch."""
+    cases: Mapping[str, float] = field(default_factory=dict)
+    """Case key -> value of this launch, for every case timed beside the objective."""
+
+
+def reduction(backend: str) -> str:
+    """Return how windows are reduced across ranks: ``median`` on GPUs, ``max`` under MPI.
+
+    Under MPI a window ends with the slowest rank; on GPUs the ranks of a step leave together.
+    """
+    return "max" if backend in _MAX_OVER_RANKS else "median"
+
+
+def sample(run: Run, backend: str, objective: Objective = "decode") -> Sample:
+    """Return the numbers of one completed launch.
+
+    Args:
+        run: A launch with outcome ``ok``.
+        backend: Name of the backend; it decides the reduction across ranks.
+        objective: ``decode``: the step. ``prefill``: the sum of one call of every timed case from
+            1 MiB up (the step is then one of the guarded cases, under the key ``step``).
+
+    Raises:
+        CollbenchError: the run lacks what the objective needs.
+    """
+    how = reduction(backend)
+    cases = {c.case.key: _case_value(c, how) for c in run.cases if c.times_us and not c.error}
+    if run.step is None or not run.step.total_us:
+        if objective == "decode":
+            raise CollbenchError(
+                "the launch timed no step, which the objective 'decode' needs",
+                fix="give the sweep a [workload], or use --objective prefill",
+            )
+        return _prefill(cases)
+    windows = stats.per_window(run.step.total_us, how)
+    total = float(median(windows))
+    exposed = (
+        total - stats.launch_value(run.step.nocomm_us, how)
+        if run.step.nocomm_us and run.step.nocomm_us[0]
+        else None
+    )
+    if objective == "prefill":
+        return _prefill({**cases, "step": total})
+    return Sample(value_us=total, exposed_us=exposed, p95_us=_p95(windows), cases=cases)
+
+
+def _prefill(cases: dict[str, float]) -> Sample:
+    large = {key: value for key, value in cases.items() if size_of(key) >= PREFILL_BYTES}
+    if not large:
+        raise CollbenchError(
+            "the launch timed no case from 1 MiB up, which the objective 'prefill' needs",
+            fix="add sizes from 1M up to [guard] in the sweep",
+        )
+    rest = {key: value for key, value in cases.items() if key not in large}
+    value = math.fsum(large.values())
+    return Sample(value_us=value, p95_us=value, cases=rest | large)
+
+
+def size_of(case_key: str) -> int:
+    """Return the bytes in a case key; 0 for the step."""
+    parts = case_key.split("/")
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
+def _case_value(times: CaseTimes, how: str) -> float:
+    return stats.launch_value(times.times_us, how)
+
+
+def _p95(windows: list[float]) -> float:
+    ordered = sorted(windows)
+    return ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]

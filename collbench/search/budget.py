@@ -1,0 +1,68 @@
+"""Budgets: search launches, or a time for the whole sweep; and what is too small to confirm."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from collbench.errors import CollbenchError
+from collbench.units import parse_duration
+
+LEAST = 4
+"""Search launches under which nothing is compared with anything."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """One of the two is given."""
+
+    launches: int | None = 60
+    """Search launches, interleaved defaults included."""
+    seconds: float | None = None
+    """For the whole sweep, A/A to proof."""
+
+
+def parse_budget(text: str, *, where: str = "--budget") -> Budget:
+    """Return the budget of ``60`` (search launches) or ``5m`` (time of the whole sweep).
+
+    Raises:
+        CollbenchError: neither a number nor a duration, or too small.
+    """
+    if re.fullmatch(r"[0-9]+", text.strip()):
+        launches = int(text)
+        if launches < LEAST:
+            raise CollbenchError(
+                f"{where}: {launches} search launches are too few to confirm anything",
+                fix=f"give at least {LEAST}, or a time such as 5m",
+            )
+        return Budget(launches=launches)
+    return Budget(launches=None, seconds=parse_duration(text, where=where))
+
+
+def rest_of_sweep(pairs: int) -> int:
+    """Return the launches that shortlist, ablation, confirmation and proof need at most."""
+    return 30 + 20 + 2 * pairs + 5
+
+
+def plan_launches(
+    budget: Budget, seconds_per_launch: float, elapsed: float, pairs: int, *, beside: bool
+) -> int:
+    """Return the search launches that the budget allows.
+
+    Raises:
+        CollbenchError: a time budget that leaves too little to search and confirm.
+    """
+    if budget.seconds is None:
+        assert budget.launches is not None
+        return budget.launches
+    each = max(seconds_per_launch, 1e-3)
+    launches = int((budget.seconds - elapsed) / each) - rest_of_sweep(pairs)
+    least = 2 * LEAST if beside else LEAST
+    if launches < least:
+        needed = elapsed + (rest_of_sweep(pairs) + least) * each
+        raise CollbenchError(
+            f"a budget of {budget.seconds:.0f} s is too small to confirm anything: a launch takes "
+            f"{each:.2f} s here, and {pairs} pairs have to be confirmed",
+            fix=f"give --budget {int(needed / 60) + 1}m or more, or a number of search launches",
+        )
+    return launches

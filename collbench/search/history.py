@@ -1,0 +1,215 @@
+"""What the search has seen: launches in order, scored against the default near them.
+
+Scores are log ratios, candidate / default of the same moment: beside it (CPU hosts jump between
+speed regimes) or between the defaults launched every few trials (GPUs drift slowly).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.confirm.objective import Sample
+from collbench.space.axes import Key, key
+
+OUTLIER = 0.06
+"""A launch this much slower (log) than its like is taken for an outlier once a second one says
+otherwise; recorded outliers are 10 to 40 %."""
+CONDEMNING_HANGS = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """One launch of the search."""
+
+    key: Key
+    outcome: str
+    sample: Sample | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """All launches of one candidate together."""
+
+    key: Key
+    log: float
+    """Robust centre of its log ratios; inf where no launch ended well."""
+    count: int
+    """Launches that ended well."""
+    guard: float
+    """Worst log ratio over guarded cases, less what noise explains; <= 0 is inside the limit."""
+    outcome: str = "ok"
+    reason: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        """Return whether it may win."""
+        return self.outcome == "ok" and self.count > 0 and self.guard <= 0
+
+
+@dataclass(kw_only=True)
+class History:
+    """The launches of one search and what follows from them."""
+
+    reference: Key
+    sd: float
+    beside: bool
+    slower: float = 0.03
+    before: Sequence[Sample] = ()
+    """The last default launches before the search (A/A): the first of the local defaults."""
+    seen: list[Seen] = field(default_factory=list)
+    hangs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fine: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _scores: dict[Key, Score] | None = None
+
+    def add(self, one: Seen) -> None:
+        """Take in one launch."""
+        self.seen.append(one)
+        self._scores = None
+        if one.outcome == "hung":
+            self.hangs.update(one.key)
+        elif one.outcome == "ok":
+            self.fine.update(one.key)
+
+    def condemned(self) -> set[tuple[str, str]]:
+        """Return the (variable, value) that hung twice and more often than they ended well."""
+        return {
+            value
+            for value, count in self.hangs.items()
+            if count >= CONDEMNING_HANGS and count > self.fine[value]
+        }
+
+    def defaults(self) -> list[int]:
+        """Return where the reference ended well, as indices into `seen`."""
+        return [i for i, s in enumerate(self.seen) if s.key == self.reference and s.sample]
+
+    def doubtful_default(self) -> bool:
+        """Return whether the last launch is a default so slow that it has to be repeated.
+
+        A second one in a row is believed: then the machine has changed its pace.
+        """
+        if self.beside or not self.seen or self.seen[-1].key != self.reference:
+            return False
+        last = self.seen[-1].sample
+        if last is None or (len(self.seen) > 1 and self.seen[-2].key == self.reference):
+            return False
+        earlier = [self.seen[i].sample for i in self.defaults()[:-1]]
+        level = [s.value_us for s in [*self.before, *earlier] if s][-3:]
+        return bool(level) and math.log(last.value_us / float(np.median(level))) > self._far()
+
+    def _far(self) -> float:
+        return max(OUTLIER, 6 * self.sd)
+
+    def local_default(self, case: str | None = None) -> NDArray[np.float64]:
+        """Return the log default at every index of `seen`, interpolated; nan where unknown."""
+        points = [(i - len(self.before), s) for i, s in enumerate(self.before)]
+        for i in self.defaults():
+            found = self.seen[i].sample
+            assert found is not None
+            points.append((i, found))
+        known = [(i, _value(s, case)) for i, s in points]
+        at = np.array([i for i, v in known if v is not None], dtype=np.float64)
+        logs = np.log([v for _, v in known if v is not None])
+        where = np.arange(len(self.seen), dtype=np.float64)
+        if not len(at):
+            return np.full(len(where), np.nan)
+        if self.beside:
+            last: NDArray[np.float64] = logs[
+                np.clip(np.searchsorted(at, where, "right") - 1, 0, None)
+            ]
+            return last
+        keep = _inliers(logs, self._far())
+        return np.asarray(np.interp(where, at[keep], logs[keep]))
+
+    def scores(self) -> dict[Key, Score]:
+        """Return the score of every candidate that was launched."""
+        if self._scores is None:
+            self._scores = self._score()
+        return self._scores
+
+    def _score(self) -> dict[Key, Score]:
+        local = self.local_default()
+        logs: dict[Key, list[float]] = {}
+        last_bad: dict[Key, Seen] = {}
+        cases: dict[str, NDArray[np.float64]] = {}
+        guards: dict[Key, dict[str, list[float]]] = {}
+        for i, one in enumerate(self.seen):
+            if one.key == self.reference:
+                continue
+            logs.setdefault(one.key, [])
+            if one.sample is None:
+                last_bad[one.key] = one
+                continue
+            logs[one.key].append(math.log(one.sample.value_us) - float(local[i]))
+            for case, value in one.sample.cases.items():
+                if case not in cases:
+                    cases[case] = self.local_default(case)
+                ratio = math.log(value) - float(cases[case][i])
+                guards.setdefault(one.key, {}).setdefault(case, []).append(ratio)
+        found = {}
+        for name, values in logs.items():
+            bad = last_bad.get(name)
+            found[name] = Score(
+                key=name,
+                log=centre(values, self._far()) if values else math.inf,
+                count=len(values),
+                guard=self._guard(guards.get(name, {})),
+                outcome=bad.outcome if bad else "ok",
+                reason=bad.reason if bad else "",
+            )
+        return found
+
+    def _guard(self, cases: dict[str, list[float]]) -> float:
+        limit = math.log1p(self.slower)
+        worst = -limit
+        for values in cases.values():
+            # Two and a half standard errors: a candidate is left out of the search only where
+            # the guard would be sure to stop it later.
+            noise = 2.5 * self.sd * math.sqrt(1 / len(values) + 0.5)
+            worst = max(worst, centre(values, self._far()) - noise - limit)
+        return worst
+
+    def error(self, count: int) -> float:
+        """Return the standard error of a score made of `count` launches."""
+        share = 1.0 / max(count, 1) if self.beside else 0.5
+        return self.sd * math.sqrt(1 / max(count, 1) + share)
+
+    def ranking(self) -> list[Score]:
+        """Return the candidates that may win, best first; fewer settings win exact ties."""
+        good = [s for s in self.scores().values() if s.feasible and not self._has_condemned(s.key)]
+        return sorted(good, key=lambda s: (s.log, len(s.key), s.key))
+
+    def _has_condemned(self, name: Key) -> bool:
+        return bool(self.condemned() & set(name))
+
+
+def centre(values: Sequence[float], far: float) -> float:
+    """Return the mean of log ratios without those far above the lowest: outliers are slower."""
+    lowest = min(values)
+    kept = [v for v in values if v <= lowest + far]
+    return sum(kept) / len(kept)
+
+
+def _inliers(logs: NDArray[np.float64], far: float) -> NDArray[np.bool_]:
+    """Return which defaults to keep: all but single ones far above both of their neighbours."""
+    keep = np.ones(len(logs), dtype=bool)
+    for i in range(len(logs)):
+        near = [logs[j] for j in (i - 1, i + 1) if 0 <= j < len(logs)]
+        if len(logs) > 2 and near and logs[i] > max(near) + far:
+            keep[i] = False
+    return keep
+
+
+def _value(found: Sample, case: str | None) -> float | None:
+    return found.value_us if case is None else found.cases.get(case)
+
+
+def as_key(settings: dict[str, str]) -> Key:
+    """Return the key of settings."""
+    return key(settings)

@@ -1,0 +1,1 @@
+"""The search space, and the sweep files that describe it."""
