@@ -1,0 +1,136 @@
+"""Two results beside each other, and the history of one machine's profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from collbench.report import plots
+from collbench.report.parts import Cell, Figure, Part, Section, Table, Text
+from collbench.report.story import Arm, Story
+from collbench.report.trials import named
+
+KEYS = ("driver", "cuda", "torch", "library", "library_path", "cpu", "kernel", "cmdline")
+
+
+def beside(first: Story, second: Story) -> Story:
+    """Return one story with the arms of both, A's first arm as the reference of ratios."""
+    arms = [*_labelled(first, "A"), *_labelled(second, "B")]
+    return dataclasses.replace(first, arms=arms, trials=[], files={}, warnings=[])
+
+
+def _labelled(story: Story, letter: str) -> list[Arm]:
+    single = len(story.arms) == 1
+    return [
+        dataclasses.replace(arm, name=letter if single else f"{letter} {arm.name}")
+        for arm in story.arms
+    ]
+
+
+def differences(first: Story, second: Story) -> Section:
+    """Return what the two results are, and what differs in machine, method and settings."""
+    rows: list[list[Cell]] = [
+        ["from", first.path, second.path],
+        ["made", first.created, second.created],
+        ["settings", named(first.settings), named(second.settings)],
+    ]
+    pairs: list[tuple[str, object, object]] = [
+        ("backend", first.backend, second.backend),
+        ("ranks", first.nranks, second.nranks),
+        ("method version", first.method, second.method),
+        ("baseline", named(first.baseline), named(second.baseline)),
+        ("pinned", named(first.pinned), named(second.pinned)),
+    ]
+    if first.machine and second.machine:
+        pairs += [(k, getattr(first.machine, k), getattr(second.machine, k)) for k in KEYS]
+        pairs.append(
+            ("GPUs", _gpus(first), _gpus(second)),
+        )
+    changed: list[list[Cell]] = [[n, _shown(a), _shown(b)] for n, a, b in pairs if a != b]
+    parts: list[Part] = [Table(caption="A and B", columns=["what", "A", "B"], rows=rows + changed)]
+    if not changed:
+        parts.append(Text(text="Machine, libraries, method and baseline are the same."))
+    return Section(name="differs", title="What differs", parts=parts)
+
+
+def _shown(value: object) -> str | None:
+    return None if value in (None, "") else str(value)
+
+
+def _gpus(story: Story) -> str:
+    assert story.machine is not None
+    names = [gpu.name for gpu in story.machine.gpus]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def history(stories: Sequence[Story]) -> Section:
+    """Return the profiles of a machine over time: default and profile, and what was set."""
+    rows: list[list[Cell]] = []
+    for story in stories:
+        document = story.document
+        ratio = document.get("ratio")
+        interval = document.get("interval") or [None, None]
+        rows.append(
+            [
+                story.created,
+                story.title.removeprefix("Profile ").split(",")[0],
+                story.workload,
+                named(story.settings),
+                _ms(document.get("default_us")),
+                _ms(document.get("winner_us")),
+                ratio,
+                interval[0],
+                interval[1],
+                story.machine.library if story.machine else None,
+            ]
+        )
+    table = Table(
+        caption="Profiles of this machine, oldest first",
+        columns=[
+            *("made", "profile", "workload", "settings", "default ms", "profile ms"),
+            *("ratio", "low", "high", "library"),
+        ],
+        rows=rows,
+    )
+    dated = [s for s in stories if s.created and s.document.get("default_us")]
+    if len(dated) < 2:
+        return Section(name="history", title="History", parts=[table])
+    data: list[dict[str, Any]] = []
+    for index, (name, key) in enumerate((("default", "default_us"), ("profile", "winner_us"))):
+        some = [s for s in dated if s.document.get(key)]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": name,
+                "x": [s.created for s in some],
+                "y": [s.document[key] / 1000 for s in some],
+                "text": [f"{name} {s.document[key] / 1000:.4g} ms\n{s.title}" for s in some],
+                "hovertemplate": "%{text}<extra></extra>",
+                "line": {"color": plots.colour(index), "dash": plots.DASHES[index]},
+                "marker": {
+                    "color": plots.colour(index),
+                    "symbol": plots.SYMBOLS[index],
+                    "size": 9,
+                },
+            }
+        )
+    last = dated[-1].document
+    figure = Figure(
+        name="history",
+        caption="Default and profile over time",
+        data=data,
+        layout={
+            "xaxis": {"type": "date", "title": {"text": "date (UTC)"}},
+            "yaxis": plots.axis("objective, ms", rangemode="tozero"),
+        },
+        says=f"{len(dated)} profiles; the last: default {last['default_us'] / 1000:.4g} ms, "
+        f"profile {(last.get('winner_us') or 0) / 1000:.4g} ms.",
+        table=None,
+    )
+    return Section(name="history", title="History", parts=[figure, table])
+
+
+def _ms(value: Any) -> float | None:
+    return value / 1000 if isinstance(value, int | float) else None

@@ -1,0 +1,177 @@
+"""What mattered: importance of the searched settings, the ablation, and the front of two goals."""
+
+from __future__ import annotations
+
+from collbench.report import plots
+from collbench.report.parts import Cell, Figure, Part, Section, Table
+from collbench.report.story import Story
+from collbench.report.trials import named
+
+
+def section(story: Story) -> Section:
+    """Return the chapter on what mattered: importance of parameters, and the ablation."""
+    parts: list[Part] = []
+    if story.importance:
+        parts.append(_importance(story))
+    if story.ablation:
+        parts.append(_ablation(story))
+    return Section(name="mattered", title="What mattered", parts=parts)
+
+
+def _importance(story: Story) -> Figure:
+    items = sorted(story.importance.items(), key=lambda item: item[1])
+    return Figure(
+        name="importance",
+        caption="Importance of the searched settings",
+        data=[
+            {
+                "type": "bar",
+                "orientation": "h",
+                "x": [value for _, value in items],
+                "y": [name for name, _ in items],
+                "text": [f"{value:.0%}" for _, value in items],
+                "textposition": "auto",
+                "hovertemplate": "%{y}: %{text}<extra></extra>",
+                "marker": {"color": plots.colour(1)},
+            }
+        ],
+        layout={
+            "xaxis": plots.axis("share", tickformat=".0%", rangemode="tozero"),
+            "yaxis": {"type": "category", "automargin": True},
+        },
+        says=f"Most: {items[-1][0]}, {items[-1][1]:.0%}. {story.importance_method} It weighs the "
+        "search's own trials; the ablation, on fresh launches, decides.",
+        table=Table(
+            caption="Importance",
+            columns=["setting", "share"],
+            rows=[[name, value] for name, value in reversed(items)],
+            folded=True,
+        ),
+        height_px=120 + 34 * len(items),
+    )
+
+
+def _ablation(story: Story) -> Part:
+    rows: list[list[Cell]] = [
+        [
+            item.setting,
+            item.ratio,
+            item.interval[0] if item.interval else None,
+            item.interval[1] if item.interval else None,
+            "kept" if item.kept else "dropped",
+            item.note,
+        ]
+        for item in story.ablation
+    ]
+    table = Table(
+        caption="Ablation: the winner without one setting, on fresh launches",
+        columns=["setting", "time without it / with it", "low", "high", "decision", "note"],
+        rows=rows,
+        folded=True,
+    )
+    measured = [item for item in story.ablation if item.ratio is not None]
+    if not measured:
+        return Table(caption=table.caption, columns=table.columns, rows=rows)
+    ratios = [item.ratio or 1.0 for item in measured]
+    spans = [item.interval or (r, r) for item, r in zip(measured, ratios, strict=True)]
+    kept = [item.setting for item in story.ablation if item.kept]
+    return Figure(
+        name="ablation",
+        caption=table.caption,
+        data=[
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": ratios,
+                "y": [item.setting for item in measured],
+                "text": [f"{i.setting}: {'kept' if i.kept else 'dropped'}" for i in measured],
+                "hovertemplate": "%{text}, %{x:.3f}<extra></extra>",
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [s[1] - r for s, r in zip(spans, ratios, strict=True)],
+                    "arrayminus": [r - s[0] for s, r in zip(spans, ratios, strict=True)],
+                    "color": plots.colour(1),
+                },
+                "marker": {
+                    "color": plots.colour(1),
+                    "size": 10,
+                    "symbol": ["circle" if i.kept else "circle-open" for i in measured],
+                },
+            }
+        ],
+        layout={
+            "xaxis": plots.axis("time without the setting / with it"),
+            "yaxis": {"type": "category", "automargin": True},
+            "shapes": [
+                {
+                    "type": "line",
+                    "yref": "paper",
+                    "x0": 1,
+                    "x1": 1,
+                    "y0": 0,
+                    "y1": 1,
+                    "line": {"color": plots.colour(0), "dash": "dot", "width": 1.5},
+                }
+            ],
+        },
+        says=f"Kept: {', '.join(kept) or 'none'}. Right of 1 the setting helps; hollow marks were "
+        "dropped because removing them changed nothing that can be seen.",
+        table=table,
+        height_px=140 + 40 * len(measured),
+    )
+
+
+def front_section(story: Story) -> Section:
+    """Return the chapter on the trade between decode and prefill; empty with one objective."""
+    if not story.front:
+        return Section(name="front", title="Decode against prefill")
+    data = []
+    kinds = (("dominated", False, False), ("front", True, False), ("recommended", True, True))
+    for index, (name, on_front, knee) in enumerate(kinds):
+        points = [p for p in story.front if p.on_front == on_front and p.knee == knee]
+        points.sort(key=lambda p: p.decode_us)
+        if points:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": name,
+                    "x": [p.decode_us / 1000 for p in points],
+                    "y": [p.prefill_us / 1000 for p in points],
+                    "text": [named(p.settings).replace(" ", "\n") for p in points],
+                    "hovertemplate": "%{text}<br>decode %{x:.3f} ms, prefill %{y:.3f} ms"
+                    "<extra></extra>",
+                    "marker": {
+                        "color": plots.colour(index),
+                        "symbol": plots.SYMBOLS[index] if index < 2 else "star",
+                        "size": 9 if index < 2 else 15,
+                    },
+                }
+            )
+    best = next((p for p in story.front if p.knee), None)
+    count = sum(p.on_front for p in story.front)
+    figure = Figure(
+        name="front",
+        caption="Decode step against prefill time",
+        data=data,
+        layout={"xaxis": plots.axis("decode, ms"), "yaxis": plots.axis("prefill, ms")},
+        says=f"{count} settings are on the front: none is better in both."
+        + (f" Recommended: {named(best.settings)}." if best else ""),
+        table=Table(
+            caption="The front",
+            columns=["settings", "decode ms", "prefill ms", "recommended"],
+            rows=[
+                [
+                    named(p.settings),
+                    p.decode_us / 1000,
+                    p.prefill_us / 1000,
+                    "yes" if p.knee else "",
+                ]
+                for p in sorted(story.front, key=lambda p: p.decode_us)
+                if p.on_front
+            ],
+            folded=True,
+        ),
+    )
+    return Section(name="front", title="Decode against prefill", parts=[figure])
