@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter, ValidationError
 
 from collbench.job import Case, CaseTimes, Job, Outcome, RankResult, Run, StepTimes
+from collbench.readers.nccl_proof import proof_of
 
 _PARTS = TypeAdapter(list[RankResult])
 _WORST: tuple[Outcome, ...] = ("wrong", "refused", "unsupported", "died", "hung")
@@ -79,16 +80,21 @@ def _run(
         ranks=tuple(r.facts for r in there if r.facts is not None),
         warnings=tuple(dict.fromkeys(w for r in there for w in r.warnings)),
     )
+    if job.proof_log is not None:
+        proof = proof_of("\n".join(end.library_log for end in ends))
+        run = replace(run, choices=proof.choices, transports=proof.transports)
+        seen = proof.env_seen
+    else:
+        seen = {}
     if len(there) < len(results):
-        return run
-    zero = there[0]
+        return replace(run, env_seen=seen)
     return replace(
         run,
         cases=_cases(job.cases, there),
         step=_step(there) if outcome in ("ok", "wrong") else None,
         functions=_functions(there),
         pairs=tuple(pair for r in there for pair in r.pairs),
-        env_seen=dict(zero.env_seen),
+        env_seen=seen or dict(there[0].env_seen),
     )
 
 
@@ -96,8 +102,12 @@ def _outcome(
     job: Job, ends: Sequence[RankEnd], results: Sequence[RankResult | None], timed_out: bool
 ) -> tuple[Outcome, str, int | None]:
     found: dict[Outcome, tuple[int, str]] = {}
+    told: dict[Outcome, tuple[int, str]] = {}
+    """Deaths by an exception: often the echo of another rank's death without a word."""
     for rank, (end, result) in enumerate(zip(ends, results, strict=True)):
-        if result is not None and result.outcome not in ("ok", "hung"):
+        if result is not None and result.outcome == "died":
+            told.setdefault("died", (rank, result.reason))
+        elif result is not None and result.outcome not in ("ok", "hung"):
             found.setdefault(result.outcome, (rank, result.reason))
         elif result is None or result.outcome == "hung":
             if not end.killed:
@@ -107,6 +117,7 @@ def _outcome(
                     f" ({result.reason})" if result is not None and result.reason else ""
                 )
                 found.setdefault("hung", (rank, text))
+    found = told | found
     for kind in _WORST:
         if kind in found:
             rank, reason = found[kind]

@@ -133,6 +133,8 @@ def open_pool(launch: Launch, backend: str, *, inherited: Mapping[str, str] | No
         CollbenchError: MPI, torch or the launcher's store is missing.
     """
     environ = dict(os.environ if inherited is None else inherited)
+    # c10d warns of every wait that times out, and waiting in turns is how ranks stay interruptible
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     workdir = Path(tempfile.mkdtemp(prefix=f"collbench-{os.getpid()}-"))
     if backend == "mpi":
         store = open_store(launch)

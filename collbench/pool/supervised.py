@@ -94,7 +94,7 @@ class Supervisor:
             self.store.delete(f"result/{number}/{rank}")
         for key in (f"launch/{number - 1}", f"abort/{number}"):
             self.store.delete(key)
-        timed_out = any(answer.pop("timed_out") for answer in answers)
+        timed_out = any([answer.pop("timed_out") for answer in answers])
         return [RankEnd(**answer) for answer in answers], timed_out
 
     def _take_part(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
