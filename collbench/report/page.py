@@ -45,7 +45,7 @@ def html(page: Page, *, plotly_js: str | None = None) -> str:
     _check_names(figures)
     files = _resource("page.css"), _resource("page.js")
     blocks = "\n".join(_section(section, snippets) for section in sections)
-    links = "".join(f'<li><a href="#{escape(s.name)}">{escape(s.title)}</a></li>' for s in sections)
+    links = "".join(f'<li><a href="#{escape(s.name)}">{_text(s.title)}</a></li>' for s in sections)
     mood = {True: "good", False: "bad", None: "even"}[page.good]
     script = "" if not figures else (plotly_js if plotly_js is not None else _plotly_js())
     data = _json({"figures": [_plain(f) for f in figures], "files": [s.text for s in snippets]})
@@ -94,7 +94,7 @@ def _section(section: Section, snippets: list[Snippet]) -> str:
     name = escape(section.name)
     return (
         f'<section id="{name}" aria-labelledby="{name}-title">\n'
-        f'<h2 id="{name}-title">{escape(section.title)}</h2>\n{body}\n</section>'
+        f'<h2 id="{name}-title">{_text(section.title)}</h2>\n{body}\n</section>'
     )
 
 
