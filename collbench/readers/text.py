@@ -122,7 +122,7 @@ def sections(text: str) -> list[Section]:
     """
     found: list[Section] = []
     name, start, held = "", 1, []
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
+    for number, line in enumerate(re.findall(r"[^\n]*\n|[^\n]+", text), 1):
         match = _SECTION.fullmatch(line.strip()) if line.startswith("==> ") else None
         if match is None:
             held.append(line)
