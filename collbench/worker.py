@@ -86,13 +86,17 @@ def _measure(
     for generation, settings in enumerate(job.communicators or ({},)):
         if generation:
             results.next_part()
+        before = {name: os.environ.get(name) for name in settings}
         os.environ.update(settings)
-        if settings:
+        if generation or settings:
             backend.reopen(generation + 1)
         results.update(facts=facts, env_seen=dict(settings), warnings=tuple(warnings))
         session.run()
-        for name in settings:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
     total = time.perf_counter() - started
     if results.part.facts is not None:
         facts = results.part.facts
