@@ -28,7 +28,8 @@ import optuna
 from benchmarks.landscape import Landscape, ReplayLab, read, space_of
 from collbench.errors import CollbenchError
 from collbench.search.budget import parse_budget
-from collbench.search.protocol import Options, run
+from collbench.search.options import Options
+from collbench.search.protocol import run
 from collbench.search.strategies import STRATEGIES
 from collbench.space.axes import Space, key
 

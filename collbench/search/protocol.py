@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,81 +13,25 @@ from collbench.confirm.arms import Setup
 from collbench.confirm.confirmation import Confirmation, confirm
 from collbench.confirm.gate import Limits
 from collbench.confirm.noise import Floor, measure_floor
-from collbench.confirm.objective import OBJECTIVES, Objective
+from collbench.confirm.objective import Objective
 from collbench.confirm.statistics import pairs_for, visible_gain
-from collbench.errors import CollbenchError
 from collbench.job import Run, Settings
 from collbench.lab import Lab
 from collbench.search import samplers
 from collbench.search.ablate import Removal, ablate
-from collbench.search.budget import Budget, plan_launches
+from collbench.search.budget import plan_launches
 from collbench.search.engine import Engine
 from collbench.search.events import Progress, Silent
 from collbench.search.history import History
 from collbench.search.ledger import Ledger, LedgerLab
+from collbench.search.options import Options
 from collbench.search.result import Searched, StudyResult
 from collbench.search.shortlist import Short, pick, shorten
 from collbench.search.storage import open_study
-from collbench.search.strategies import STRATEGIES, choose
-from collbench.space.axes import Space, key
+from collbench.search.strategies import choose
+from collbench.space.axes import Key, Space, key
 
 Draft = Callable[[Settings], Path]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """What a study is asked to do; the defaults are those of `collbench sweep`."""
-
-    backend: str
-    beside: bool
-    """Score every candidate beside a default of its own (hosts without a steady clock: CPU)."""
-    objective: str = "decode"
-    strategy: str = "auto"
-    budget: Budget = field(default_factory=Budget)
-    seed: int = 0
-    resume: bool = False
-    study: str = "sweep"
-    """Name of the study in the storage."""
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    """What defines the study besides these options, as plain values (space digest, workload)."""
-    min_gain: float = 0.02
-    wanted_gain: float = 0.03
-    """The gain that the number of pairs is chosen for, as a fraction."""
-    slower: float = 0.03
-    """How much slower a guarded case may be, as a fraction."""
-    pairs: tuple[int, int] = (14, 40)
-    """Fewest and most confirming pairs."""
-    noise_pairs: int = 8
-    base: Mapping[str, str] = field(default_factory=dict)
-    """Settings under every candidate and under the reference (the safe winner, under hazards)."""
-    not_searched: tuple[str, ...] = ()
-    not_searched_command: str = ""
-    hazards: tuple[str, ...] = ()
-    must_hold: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise CollbenchError(
-                f"--objective {self.objective!r} is unknown",
-                fix=f"choose one of {', '.join(OBJECTIVES)}",
-            )
-        if self.strategy not in STRATEGIES:
-            raise CollbenchError(
-                f"--strategy {self.strategy!r} is unknown",
-                fix=f"choose one of {', '.join(STRATEGIES)}",
-            )
-
-    def defining(self) -> dict[str, Any]:
-        """Return the fields that a resumed study must have in common with its first part."""
-        return {
-            **self.spec,
-            "backend": self.backend,
-            "objective": self.objective,
-            "strategy": self.strategy,
-            "seed": self.seed,
-            "base": dict(self.base),
-            "hazards": list(self.hazards),
-        }
 
 
 def run(
@@ -128,6 +72,13 @@ def run(
     return _Study(lab, space, options, study, progress or Silent(), draft).run()
 
 
+def _seeded(space: Space, first: Key) -> Space:
+    """Return the space with the last profile as its first seed, where it can express it."""
+    if not first or not space.contains(dict(first)):
+        return space
+    return replace(space, seeds=(first, *(s for s in space.seeds if s != first)))
+
+
 class _Study:
     """One study while it runs."""
 
@@ -141,7 +92,7 @@ class _Study:
         draft: Draft | None,
     ) -> None:
         self.began = time.monotonic()
-        self.space, self.options, self.study = space, options, study
+        self.space, self.options, self.study = _seeded(space, options.first), options, study
         self.progress, self.draft = progress, draft
         self.ledger = Ledger(study)
         self.lab = LedgerLab(lab, self.ledger)

@@ -71,6 +71,11 @@ def open_study(
     return study
 
 
+def has_study(storage: str | optuna.storages.BaseStorage, name: str) -> bool:
+    """Return whether a storage holds a study of that name."""
+    return name in {s.study_name for s in optuna.get_all_study_summaries(storage=storage)}
+
+
 def _refuse_name(name: str, known: set[str], *, resume: bool, shown: str) -> None:
     if name in known and not resume:
         raise CollbenchError(

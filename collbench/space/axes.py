@@ -90,6 +90,8 @@ class Space:
     """Where given, only these may be proposed (a recorded landscape)."""
     forbidden: tuple[Key, ...] = ()
     """Settings that must not stand together."""
+    implied: Mapping[str, Key] = field(default_factory=dict)
+    """Variable -> settings without which it does nothing; they come and go with it."""
 
     def settings_of(self, labels: Mapping[str, str]) -> dict[str, str]:
         """Return the settings of a choice of labels; axes that do not act are left out."""
@@ -97,10 +99,23 @@ class Space:
         for one in self.axes:
             if one.name in labels and one.active(settings):
                 settings.update(one.choice(labels[one.name]).settings)
-        return settings
+        return self.completed(settings)
+
+    def completed(self, settings: Settings) -> dict[str, str]:
+        """Return settings with what they need, and without what only others needed."""
+        needed = {n for needs in self.implied.values() for n, _ in needs}
+        found = {n: v for n, v in settings.items() if n not in needed}
+        for name in list(found):
+            found.update(self.implied.get(name, ()))
+        return found
 
     def labels_of(self, settings: Settings) -> dict[str, str] | None:
         """Return the label of every acting axis, or None where the space cannot express it."""
+        if self.implied:
+            if self.completed(settings) != dict(settings):
+                return None
+            needed = {n for needs in self.implied.values() for n, _ in needs}
+            settings = {n: v for n, v in settings.items() if n not in needed}
         labels: dict[str, str] = {}
         built: dict[str, str] = {}
         for one in self.axes:
@@ -127,7 +142,8 @@ class Space:
     def walk(self) -> Iterator[dict[str, str]]:
         """Yield every set of settings once, the default first."""
         seen: set[Key] = set()
-        for settings in self._walk(0, {}):
+        for built in self._walk(0, {}):
+            settings = self.completed(built)
             found = key(settings)
             if found not in seen and self.contains(settings):
                 seen.add(found)
@@ -175,7 +191,7 @@ class Space:
         drops += [set(one.variables & set(settings)) for one in self.axes]
         found: dict[Key, dict[str, str]] = {}
         for drop in drops:
-            rest = {n: v for n, v in settings.items() if n not in drop}
+            rest = self.completed({n: v for n, v in settings.items() if n not in drop})
             if drop and key(rest) != key(settings) and self.contains(rest):
                 found.setdefault(key(rest), rest)
         return list(found.values())

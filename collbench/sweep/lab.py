@@ -31,6 +31,8 @@ class PoolLab:
     pool: Pool
     step: Step | None
     guard: Sequence[Case] = ()
+    search_guard: Sequence[Case] = ()
+    """Of the guarded cases, those that search and shortlist launches time too: some 0.1 s each."""
     baseline: Mapping[str, str] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
     deadline_s: float = 30.0
@@ -64,7 +66,7 @@ class PoolLab:
             nranks=self.pool.nranks,
             settings=dict(settings),
             baseline=dict(self.baseline),
-            cases=tuple(self.guard) if guarded else (),
+            cases=tuple(self.guard if guarded else self.search_guard),
             step=None if purpose == "guard" else self.step,
             plan=plan,
             functions=purpose == "shortlist",

@@ -1,0 +1,148 @@
+"""A sweep: the safe study, then, where hazards were allowed, a second one on top of its winner."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from collbench.lab import Lab
+from collbench.search.budget import Budget, parse_budget
+from collbench.search.events import Progress
+from collbench.search.options import Options
+from collbench.search.protocol import Draft, run
+from collbench.search.result import StudyResult
+from collbench.search.storage import has_study
+from collbench.space.axes import Space, key
+from collbench.space.build import MUST_HOLD, Plan
+from collbench.space.spec import Spec
+
+DEFAULT_LAUNCHES = 60
+HAZARD_SHARE = 2
+"""A second study has its search budget divided by it: its space is a few axes."""
+
+
+def options(
+    spec: Spec,
+    plan: Plan,
+    *,
+    nranks: int,
+    objective: str | None = None,
+    strategy: str | None = None,
+    budget: str | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    allow: Sequence[str] = (),
+    command: Sequence[str] = (),
+    last_profile: dict[str, str] | None = None,
+) -> Options:
+    """Return the options of a sweep from its file and the command line, which wins.
+
+    Args:
+        spec: The sweep file.
+        plan: Its spaces on this machine.
+        nranks: Ranks.
+        objective: ``--objective``.
+        strategy: ``--strategy``.
+        budget: ``--budget``, launches or a time.
+        seed: ``--seed``.
+        resume: ``--resume``.
+        allow: ``--allow``.
+        command: The command line of this sweep, to name the one that searches the rest.
+        last_profile: Settings of the last profile of this machine, tried first.
+
+    Raises:
+        CollbenchError: an unknown name or a budget too small.
+    """
+    table = spec.table.budget
+    if budget is not None:
+        chosen = parse_budget(budget)
+    elif table.time:
+        chosen = parse_budget(table.time, where=f"{spec.path}: budget.time")
+    else:
+        chosen = Budget(launches=table.search or DEFAULT_LAUNCHES)
+    rest = [name for name in plan.not_searched if name != "numerics"]
+    words = [*(command or ("collbench", "sweep", spec.name))]
+    for name in rest:
+        words += ["--allow", name]
+    if "numerics" in plan.not_searched:
+        words = [word for word in words if word != "--keep-order"]
+    return Options(
+        backend=spec.backend,
+        beside=spec.backend == "mpi",
+        objective=objective or spec.table.objective,
+        strategy=strategy or spec.table.strategy,
+        budget=chosen,
+        seed=seed,
+        resume=resume,
+        study=spec.name,
+        spec={**spec.defining(), "nranks": nranks, "space": _plain(plan.space)},
+        min_gain=table.min_gain_pct / 100,
+        wanted_gain=table.wanted_gain_pct / 100,
+        slower=spec.table.guard.slower_pct / 100,
+        pairs=table.pairs,
+        noise_pairs=table.noise_pairs,
+        not_searched=plan.not_searched,
+        not_searched_command=shlex.join(words) if plan.not_searched else "",
+        first=key(last_profile or {}),
+    )
+
+
+def run_sweep(
+    lab: Lab,
+    plan: Plan,
+    given: Options,
+    storage: Any,
+    progress: Progress | None = None,
+    *,
+    draft: Draft | None = None,
+) -> StudyResult:
+    """Run the safe study and, where hazards were allowed, the second one on top.
+
+    Args as in `collbench.search.protocol.run`. The second result is in ``hazard`` of the first:
+    its ratio compares with the safe winner, and it is a profile of its own.
+    """
+    safe = run(lab, plan.space, given, storage, progress, draft=draft)
+    if not plan.hazards:
+        return safe
+    names = sorted(plan.hazards)
+    space = Space(
+        axes=tuple(one for name in names for one in plan.hazards[name].axes),
+        implied={n: k for name in names for n, k in plan.hazards[name].implied.items()},
+    )
+    launches = given.budget.launches
+    name = f"{given.study}+{'+'.join(names)}"
+    risky = run(
+        lab,
+        space,
+        replace(
+            given,
+            study=name,
+            resume=given.resume and has_study(storage, name),
+            base=dict(safe.settings),
+            budget=given.budget
+            if launches is None
+            else Budget(launches=max(12, launches // HAZARD_SHARE)),
+            spec={**given.spec, "space": _plain(space)},
+            hazards=tuple(names),
+            must_hold=tuple(MUST_HOLD[name] for name in names),
+            not_searched=(),
+            not_searched_command="",
+            first=(),
+        ),
+        storage,
+        progress,
+        draft=draft,
+    )
+    return replace(
+        safe,
+        hazard=risky,
+        trials=safe.trials + risky.trials,
+        trials_reused=safe.trials_reused + risky.trials_reused,
+        seconds=safe.seconds + risky.seconds,
+    )
+
+
+def _plain(space: Space) -> list[Any]:
+    return [[one.name, [c.label for c in one.choices]] for one in space.axes]
