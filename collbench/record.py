@@ -81,6 +81,10 @@ class RunRecord(Model):
     """Registry variables found in the inherited environment (allow-listed)."""
     job: Job
     launches: list[Run]
+    interleaved: str | None = None
+    """Shared by records whose launches alternated in time: launch k of one pairs with launch k."""
+    memory_default_bytes: int | None = None
+    """GPU memory of the communicator under the default, where `settings` are not the default."""
     warnings: list[str] = []
 
     model_config = ConfigDict(

@@ -165,3 +165,17 @@ def _step(record: RunRecord) -> StepResult | None:
         exposed_values_us=exposed,
         wrong=sum(sum(step.wrong) for _, step in timed),
     )
+
+
+def curves(found: Results, mode: str = "graph") -> dict[str, list[tuple[int, float]]]:
+    """Return, by collective, the measured (size_bytes, p50_us) of one mode, ascending in size.
+
+    Where a size was timed in several dtypes the first one counts: the same bytes take the same
+    time but for the arithmetic. Cases with wrong data are left out.
+    """
+    out: dict[str, dict[int, float]] = {}
+    for result in found.cases:
+        if result.case.mode == mode and not result.wrong:
+            sizes = out.setdefault(result.case.collective, {})
+            sizes.setdefault(result.case.size_bytes, result.p50_us)
+    return {name: sorted(sizes.items()) for name, sizes in out.items()}

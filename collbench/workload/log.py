@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collbench.collectives import COLLECTIVES
+from collbench.collectives import COLLECTIVES, itemsize
 from collbench.errors import CollbenchError
 from collbench.job import Step, StepCall
 from collbench.readers import UnreadableError, nccl_lines
@@ -158,6 +158,7 @@ def workload_of_log(
         batch=batch,
         draft_tokens=draft_tokens,
         model=model,
+        backends=log.backends,
         notes=(*notes, *more),
     )
 
@@ -196,7 +197,7 @@ def with_compute(
     ]
     products: list[tuple[tuple[int, int, int], ...]] = [()] * len(sizes)
     if model is not None:
-        tokens, rest = divmod(chosen.payload, model.hidden * 2)
+        tokens, rest = divmod(chosen.payload, model.hidden * itemsize(dtype))
         expected = list(forward(model, tokens=max(1, tokens), tp=nranks, dtype=dtype))
         names = [name for name, _ in chosen.calls]
         if rest or names not in (

@@ -34,6 +34,18 @@ def names() -> list[str]:
     return [*fixed(), *presets()]
 
 
+def is_model(source: str) -> bool:
+    """Say whether a source is a model, which needs its number of ranks, by its name alone."""
+    path = Path(source)
+    if source in presets():
+        return True
+    return (
+        source not in fixed()
+        and path.suffix != ".toml"
+        and (path.suffix == ".json" or not path.is_file())
+    )
+
+
 def load(
     source: str,
     *,
@@ -83,7 +95,7 @@ def load(
         not_for({"--config": config}, f"{source} is not a log")
         arguments = {k.removeprefix("--").replace("-", "_"): v for k, v in for_models.items()}
         return of_toml(path, tp=tp, dtype=dtype, given=arguments)
-    if source in presets() or path.is_dir() or path.suffix == ".json" or not path.exists():
+    if is_model(source):
         not_for({"--config": config}, f"{source} is not a log")
         if tp is None:
             raise CollbenchError("--tp: a model needs its number of ranks", fix="add --tp N")

@@ -45,6 +45,8 @@ class Workload:
     eager: bool = False
     """Above the largest captured graph: the server runs the step without one."""
     model: Model | None = None
+    backends: tuple[str, ...] = ()
+    """all_reduce backends a vLLM server said it tries, in order; empty: it did not say."""
     notes: tuple[str, ...] = ()
     """What was assumed or left out; to be printed."""
 
