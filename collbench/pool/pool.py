@@ -102,10 +102,10 @@ class Pool:
         return done
 
     def close(self) -> None:
-        """End the other ranks' service and remove what the pool left; rank 0 only."""
+        """End the other ranks' service, and a launch that still runs; rank 0 only."""
         if self._supervisor is not None:
-            self._supervisor.end(self._number)
-            self._supervisor.store.leave()
+            # MPI launches are rank 0's alone: the others still wait for the first one.
+            self._supervisor.end(0 if self._mpi is not None else self._number)
         if self._mpi is not None:
             self._mpi.close()
         shutil.rmtree(self._workdir, ignore_errors=True)
