@@ -10,8 +10,8 @@ from pathlib import Path
 from collbench.errors import CollbenchError, Exit
 
 
-def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write `text` to `path` through a temporary file, fsync and rename.
+def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+    """Write `content` to `path` through a temporary file, fsync and rename.
 
     Raises:
         CollbenchError: the folder cannot be made or written to; an old file is left as it was.
@@ -20,8 +20,8 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(mode)
