@@ -6,6 +6,7 @@ One row is one window of one rank of one launch. The record itself stays the tru
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from collbench.job import Case
 from collbench.record import RunRecord
 
 SUFFIXES = (".csv", ".parquet")
+NO_PYARROW = "parquet: pyarrow is not installed"
+INSTALL = "pip install 'collbench[report]', or use .csv"
 
 
 class Row(NamedTuple):
@@ -74,18 +77,10 @@ def to_csv(record: RunRecord) -> str:
 
 
 def to_parquet(record: RunRecord) -> bytes:
-    """Return the long table as a parquet file; ranks, backend and library are in its metadata.
+    """Return the long table as a parquet file; ranks, backend and library are in its metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    Raises:
-        CollbenchError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise CollbenchError(
-            "parquet: pyarrow is not installed", fix="pip install 'collbench[report]', or use .csv"
-        ) from error
     kinds: dict[str, Any] = {
         "launch": pa.int32(),
         "case": pa.dictionary(pa.int32(), pa.string()),
@@ -114,15 +109,26 @@ def to_parquet(record: RunRecord) -> bytes:
     return sink.getvalue()
 
 
-def write_times(record: RunRecord, path: Path) -> None:
-    """Write the long table to `path`, whole or not at all; its suffix says how.
+def check_suffix(path: Path) -> None:
+    """Raise unless the format can be told and written, before anything is measured for it.
 
     Raises:
-        CollbenchError: another suffix, pyarrow is missing, or `path` cannot be written.
+        CollbenchError: another suffix than .csv and .parquet, or pyarrow is missing.
     """
     if path.suffix not in SUFFIXES:
         raise CollbenchError(
             f"{path}: cannot tell the format from {path.suffix or 'no suffix'!r}",
             fix=f"end the name in {' or '.join(SUFFIXES)}",
         )
+    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise CollbenchError(NO_PYARROW, fix=INSTALL)
+
+
+def write_times(record: RunRecord, path: Path) -> None:
+    """Write the long table to `path`, whole or not at all; its suffix says how.
+
+    Raises:
+        CollbenchError: another suffix, pyarrow is missing, or `path` cannot be written.
+    """
+    check_suffix(path)
     write_atomic(path, to_parquet(record) if path.suffix == ".parquet" else to_csv(record))
