@@ -132,8 +132,9 @@ def _overview(story: Story) -> list[Part]:
 
 def compared(first: Story, second: Story) -> Page:
     """Return the page of two results beside each other; ratios are B / A."""
-    both = comparison.beside(first, second)
+    both, counts = comparison.beside(first, second), comparison.counted(first, second)
     sections = [
+        comparison.verdicts(first, second),
         comparison.differences(first, second),
         step.section(both),
         sizes.section(both),
@@ -142,7 +143,7 @@ def compared(first: Story, second: Story) -> Page:
     ]
     return Page(
         title=f"{first.title} against {second.title}",
-        verdict=_compared_verdict(first, second),
+        verdict=_compared_verdict(first, second) + (f" Cases: {counts}." if counts else ""),
         sections=sections,
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from collbench.compare import compare
 from collbench.report import plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table, Text
 from collbench.report.story import Arm, Story
@@ -26,6 +28,39 @@ def _labelled(story: Story, letter: str) -> list[Arm]:
         dataclasses.replace(arm, name=letter if single else f"{letter} {arm.name}")
         for arm in story.arms
     ]
+
+
+def verdicts(first: Story, second: Story) -> Section:
+    """Return the verdict of every case of two run records, as `collbench compare` gives them."""
+    section = Section(name="verdicts", title="Verdicts")
+    if first.record is None or second.record is None:
+        return section
+    found = compare(first.record, second.record)
+    rows: list[list[Cell]] = []
+    for case in found.cases:
+        low, high = case.interval or (None, None)
+        launches = f"{case.launches[0]} + {case.launches[1]}"
+        words = case.verdict.replace("_", " ")
+        why = ", ".join(case.differs)
+        rows.append([case.key, words, case.ratio, low, high, case.p_adjusted, launches, why])
+    table = Table(
+        caption="Every case, B / A",
+        columns=["case", "verdict", "ratio", "low", "high", "p (Holm)", "launches", "why"],
+        rows=rows,
+        note="Rank tests over launches, adjusted for the number of cases; intervals are 95 %. "
+        + ("Launches alternated and are paired." if found.paired else "Launches are not paired."),
+    )
+    warnings = [Text(text=text, kind="warning") for text in found.warnings]
+    return Section(name="verdicts", title="Verdicts", parts=[*warnings, table])
+
+
+def counted(first: Story, second: Story) -> str:
+    """Return how many cases got which verdict; empty where the two are not run records."""
+    if first.record is None or second.record is None:
+        return ""
+    cases = compare(first.record, second.record).cases
+    counts = Counter(case.verdict.replace("_", " ") for case in cases)
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def differences(first: Story, second: Story) -> Section:

@@ -130,18 +130,17 @@ def front_section(story: Story) -> Section:
     kinds = (("dominated", False, False), ("front", True, False), ("recommended", True, True))
     for index, (name, on_front, knee) in enumerate(kinds):
         points = [p for p in story.front if p.on_front == on_front and p.knee == knee]
-        points.sort(key=lambda p: p.decode_us)
+        points.sort(key=lambda p: p.decode_ratio)
         if points:
             data.append(
                 {
                     "type": "scatter",
                     "mode": "markers",
                     "name": name,
-                    "x": [p.decode_us / 1000 for p in points],
-                    "y": [p.prefill_us / 1000 for p in points],
+                    "x": [p.decode_ratio for p in points],
+                    "y": [p.prefill_ratio for p in points],
                     "text": [named(p.settings).replace(" ", "\n") for p in points],
-                    "hovertemplate": "%{text}<br>decode %{x:.3f} ms, prefill %{y:.3f} ms"
-                    "<extra></extra>",
+                    "hovertemplate": "%{text}<br>decode %{x:.3f}, prefill %{y:.3f}<extra></extra>",
                     "marker": {
                         "color": plots.colour(index),
                         "symbol": plots.SYMBOLS[index] if index < 2 else "star",
@@ -155,20 +154,23 @@ def front_section(story: Story) -> Section:
         name="front",
         caption="Decode step against prefill time",
         data=data,
-        layout={"xaxis": plots.axis("decode, ms"), "yaxis": plots.axis("prefill, ms")},
+        layout={
+            "xaxis": plots.axis("decode: time / default"),
+            "yaxis": plots.axis("prefill: time / default"),
+        },
         says=f"{count} settings are on the front: none is better in both."
         + (f" Recommended: {named(best.settings)}." if best else ""),
         table=Table(
             caption="The front",
-            columns=["settings", "decode ms", "prefill ms", "recommended"],
+            columns=["settings", "decode ratio", "prefill ratio", "recommended"],
             rows=[
                 [
                     named(p.settings),
-                    p.decode_us / 1000,
-                    p.prefill_us / 1000,
+                    p.decode_ratio,
+                    p.prefill_ratio,
                     "yes" if p.knee else "",
                 ]
-                for p in sorted(story.front, key=lambda p: p.decode_us)
+                for p in sorted(story.front, key=lambda p: p.decode_ratio)
                 if p.on_front
             ],
             folded=True,

@@ -11,7 +11,7 @@ from collbench.errors import CollbenchError
 from collbench.job import Run
 from collbench.profiles import store
 from collbench.record import RunRecord, load, read_json, validate
-from collbench.report.story import Ablated, Arm, Story
+from collbench.report.story import Ablated, Arm, FrontPoint, Story
 
 SQLITE = b"SQLite format 3\x00"
 DOCUMENT = "sweep.json"
@@ -108,6 +108,7 @@ def _run(path: Path) -> Story:
         collbench=record.collbench,
         method=record.method,
         machine=record.machine,
+        record=record,
         settings=record.settings,
         baseline=record.baseline,
         pinned=record.pinned,
@@ -181,6 +182,7 @@ def _profile(directory: Path) -> Story:
         document=document,
         arms=arms_of(runs, profile.settings),
         ablation=ablation_of(evidence.get("ablation")),
+        front=front_of(evidence.get("front")),
         files=_files(directory),
         warnings=warnings,
     )
@@ -244,13 +246,40 @@ def ablation_of(plain: Any) -> list[Ablated]:
         ratio = item.get("ratio")
         found.append(
             Ablated(
-                setting=str(item.get("setting") or item.get("removed") or "?"),
+                setting=_removed(item),
                 ratio=float(ratio) if isinstance(ratio, int | float) else None,
                 interval=pair,
                 kept=bool(item.get("kept")),
                 note=str(item.get("note") or item.get("reason") or ""),
             )
         )
+    return found
+
+
+def _removed(item: Mapping[str, Any]) -> str:
+    dropped = item.get("dropped")
+    if isinstance(dropped, dict):
+        return " ".join(f"{name}={value}" for name, value in dropped.items()) or "?"
+    return str(dropped or item.get("setting") or "?")
+
+
+def front_of(plain: Any) -> list[FrontPoint]:
+    """Return the front of decode and prefill as a profile's evidence or a document holds it."""
+    found = []
+    for item in plain if isinstance(plain, list) else ():
+        if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
+            continue
+        decode, prefill = item.get("decode_ratio"), item.get("prefill_ratio")
+        if isinstance(decode, int | float) and isinstance(prefill, int | float):
+            found.append(
+                FrontPoint(
+                    settings={str(k): str(v) for k, v in item["settings"].items()},
+                    decode_ratio=float(decode),
+                    prefill_ratio=float(prefill),
+                    on_front=bool(item.get("on_front", True)),
+                    knee=bool(item.get("knee")),
+                )
+            )
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from collbench.job import Run
 from collbench.machine import Fingerprint
+from collbench.record import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,9 @@ class Ablated:
     """What removing one setting from the winner did."""
 
     setting: str
+    """What was removed, in the words of an env file."""
     ratio: float | None
-    """Without the setting / with it; above 1: the setting helps."""
+    """Time without it / with it; above 1: it helps."""
     interval: tuple[float, float] | None
     kept: bool
     note: str = ""
@@ -55,12 +57,12 @@ class Ablated:
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint:
-    """One candidate of a search with two objectives, both in microseconds, lower is better."""
+    """One candidate of a search with two objectives, both against the default, lower is better."""
 
     settings: Mapping[str, str]
-    decode_us: float
-    prefill_us: float
-    on_front: bool
+    decode_ratio: float
+    prefill_ratio: float
+    on_front: bool = True
     knee: bool = False
 
 
@@ -80,6 +82,8 @@ class Story:
     collbench: str = ""
     method: int | None = None
     machine: Fingerprint | None = None
+    record: RunRecord | None = None
+    """The run record, where that is what was read."""
     settings: Mapping[str, str] = field(default_factory=dict)
     baseline: Mapping[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] = field(default_factory=dict)

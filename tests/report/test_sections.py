@@ -161,9 +161,9 @@ def test_best_so_far_falls_by_ratio_to_the_default_near_it() -> None:
 
 def test_a_front_names_its_knee() -> None:
     points = [
-        FrontPoint(settings={"A": "1"}, decode_us=1000, prefill_us=9000, on_front=True),
-        FrontPoint(settings={"A": "2"}, decode_us=1100, prefill_us=8000, on_front=True, knee=True),
-        FrontPoint(settings={"A": "3"}, decode_us=1200, prefill_us=9500, on_front=False),
+        FrontPoint(settings={"A": "1"}, decode_ratio=0.90, prefill_ratio=1.02),
+        FrontPoint(settings={"A": "2"}, decode_ratio=0.92, prefill_ratio=0.95, knee=True),
+        FrontPoint(settings={"A": "3"}, decode_ratio=0.99, prefill_ratio=1.10, on_front=False),
     ]
     plot = figure(mattered.front_section(story(front=points)), "front")
     assert [trace["name"] for trace in plot.data] == ["dominated", "front", "recommended"]
