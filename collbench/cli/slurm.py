@@ -1,0 +1,224 @@
+"""`collbench slurm`: submit sweeps to a cluster, follow them, gather what they found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from collbench.cli.document import deliver, json_options
+
+if TYPE_CHECKING:
+    from collbench.slurm.gather import Task
+
+_POLL_S = 2.0
+_QUIET_S = 30.0
+"""A follower says at least this often that it is alive."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def slurm() -> None:
+    """Submit sweeps to Slurm and gather them.
+
+    \b
+    Example:
+      collbench slurm submit decode --gpus-per-node 8 --dry-run
+      collbench slurm submit decode --gpus-per-node 8 --array 16 --follow
+      collbench slurm gather 4711
+    """  # noqa: D301 - click wants the character itself
+
+
+@slurm.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("spec")
+@click.argument("sweep_arguments", nargs=-1, metavar="[-- SWEEP OPTIONS]")
+@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes of one sweep.")
+@click.option(
+    "--array", type=int, default=1, show_default=True, help="Sweeps, each on nodes of its own."
+)
+@click.option("--at-once", type=int, help="Most sweeps of the array that run at a time.")
+@click.option("--nproc-per-node", type=int, help="Ranks on each node; default: one per GPU.")
+@click.option("--gpus-per-node", type=int, help="GPUs to ask for on each node.")
+@click.option(
+    "--launcher",
+    type=click.Choice(["torchrun", "srun"]),
+    default="torchrun",
+    show_default=True,
+    help="What starts the ranks where a sweep spans nodes.",
+)
+@click.option("--partition", help="Partition.")
+@click.option("--account", help="Account.")
+@click.option("--qos", help="Quality of service.")
+@click.option("--time", "limit", help="Time limit: minutes, H:M:S or D-H:M:S.")
+@click.option("--constraint", help="Node features: one class of nodes.")
+@click.option("--nodelist", help="Nodes to use.")
+@click.option("--exclude", help="Nodes to leave out.")
+@click.option("--share", is_flag=True, help="Do not ask for whole nodes (numbers suffer).")
+@click.option("--name", default="collbench", show_default=True, help="Name of the job.")
+@click.option("--storage", help="Study shared by all tasks: journal:PATH or a database URL.")
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    help="Profile to source: it becomes part of the baseline.",
+)
+@click.option("--sbatch", "options", multiple=True, help="Further option of sbatch, --opt=value.")
+@click.option(
+    "--python", default=sys.executable, show_default="this one", help="Interpreter on the nodes."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="Folder that every node sees.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the job script; submit nothing.")
+@click.option("--follow", is_flag=True, help="Wait for the end, then gather.")
+@json_options
+def submit(
+    spec: str,
+    sweep_arguments: tuple[str, ...],
+    limit: str | None,
+    share: bool,
+    profile: Path | None,
+    out: Path,
+    dry_run: bool,
+    follow: bool,
+    as_json: bool,
+    json_file: Path | None,
+    **words: Any,
+) -> int:
+    """Submit a sweep of SPEC, on one or several nodes, once or as an array.
+
+    Options of the sweep itself follow after ``--``. Each task leaves its document and log under
+    OUT/slurm; a task that is started again goes on where it stopped.
+
+    \b
+    Example:
+      collbench slurm submit decode --gpus-per-node 8 --time 1:00:00 --follow -- --budget 20m
+      collbench slurm submit decode --nodes 2 --gpus-per-node 8 --launcher srun --dry-run
+    """  # noqa: D301 - click wants the character itself
+    from collbench.slurm.control import submit as hand_over
+    from collbench.slurm.request import Request
+    from collbench.slurm.script import render
+
+    request = Request(
+        spec=str(Path(spec).resolve()) if Path(spec).is_file() else spec,
+        arguments=sweep_arguments,
+        out=out.resolve(),
+        time=limit,
+        exclusive=not share,
+        profile=_env_file(profile),
+        **words,
+    )
+    script = render(request)
+    document: dict[str, Any] = {
+        "schema": 1,
+        "command": "slurm",
+        "exit_code": 0,
+        "job": None,
+        "tasks_asked": request.array,
+        "out": str(request.out),
+        "script": script,
+    }
+    if dry_run:
+        return deliver(document, script, as_json=as_json, json_file=json_file)
+    from collbench.files import write_atomic
+
+    request.folder.mkdir(parents=True, exist_ok=True)
+    document["job"] = job = hand_over(script)
+    write_atomic(request.folder / job / "job.sh", script)
+    if follow:
+        click.echo(f"submitted job {job}", err=True)
+        return _follow(
+            job, request.folder, tasks=request.array, as_json=as_json, json_file=json_file
+        )
+    text = f"submitted job {job}\nNext: collbench slurm gather {job} --out {out} --follow\n"
+    return deliver(document, text, as_json=as_json, json_file=json_file)
+
+
+@slurm.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("job")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+    help="As given to submit.",
+)
+@click.option("--follow", is_flag=True, help="Wait until every task has ended.")
+@json_options
+def gather(job: str, out: Path, follow: bool, as_json: bool, json_file: Path | None) -> int:
+    """Gather what the tasks of a job found, also of one that was cancelled.
+
+    Exits 0 when every task delivered and all agree, 3 when they differ, 1 when some did not
+    deliver.
+
+    \b
+    Example:
+      collbench slurm gather 4711 --follow --json-file fleet.json
+    """  # noqa: D301 - click wants the character itself
+    from collbench.slurm.control import checked_job
+
+    folder = out.resolve() / "slurm"
+    if follow:
+        return _follow(checked_job(job), folder, tasks=0, as_json=as_json, json_file=json_file)
+    return _deliver(checked_job(job), _tasks(job, folder, 0), as_json, json_file)
+
+
+def _env_file(profile: Path | None) -> Path | None:
+    if profile is None:
+        return None
+    from collbench.profiles.store import load
+
+    path = load(profile).env_path
+    return path.resolve()
+
+
+def _tasks(job: str, folder: Path, count: int) -> list[Task]:
+    from collbench.errors import CollbenchError
+    from collbench.slurm.control import states
+    from collbench.slurm.gather import gather as collect
+
+    try:
+        known = states(job)
+    except CollbenchError:
+        # files say enough where Slurm is gone; without them `collect` raises
+        known = {}
+    return collect(folder, job, known, tasks=count)
+
+
+def _deliver(job: str, tasks: list[Task], as_json: bool, json_file: Path | None) -> int:
+    from collbench.slurm.gather import document
+    from collbench.slurm.table import task_table
+
+    return deliver(document(job, tasks), task_table(tasks), as_json=as_json, json_file=json_file)
+
+
+def _follow(job: str, folder: Path, *, tasks: int, as_json: bool, json_file: Path | None) -> int:
+    """Print a line whenever something changes, until no task is left to run; then gather."""
+    from collbench.slurm.control import states
+    from collbench.slurm.gather import gather as collect
+    from collbench.slurm.table import progress_line
+
+    said, said_at = "", 0.0
+    try:
+        while True:
+            known = states(job)
+            found = collect(folder, job, known, tasks=tasks)
+            line = progress_line(found)
+            if line != said or time.monotonic() > said_at + _QUIET_S:
+                click.echo(f"job {job}: {line}", err=True)
+                said, said_at = line, time.monotonic()
+            if all(state.ended for state in known.values()):
+                return _deliver(job, found, as_json, json_file)
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        click.echo(
+            f"job {job} goes on; follow it with `collbench slurm gather {job} --follow`, "
+            f"end it with `scancel {job}`",
+            err=True,
+        )
+        raise click.exceptions.Abort from None
