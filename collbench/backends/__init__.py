@@ -17,6 +17,14 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 ROOT = 0
 """Root rank of broadcast and reduce."""
 
+_EVERYWHERE = frozenset({"float32", "float64", "int8", "uint8", "int32", "int64"})
+SUPPORTED_DTYPES = {
+    "nccl": _EVERYWHERE | {"bfloat16", "float16"},
+    "gloo": _EVERYWHERE | {"float16"},
+    "mpi": _EVERYWHERE,
+}
+"""Backend -> the dtypes it reduces."""
+
 Call = Callable[[], object]
 """One prepared collective: it enqueues or performs the call and does nothing else."""
 

@@ -6,8 +6,8 @@ import time
 
 import torch
 
-from collbench.backends import mapped_library
-from collbench.backends.torch_group import DTYPES, TorchGroup
+from collbench.backends import SUPPORTED_DTYPES, mapped_library
+from collbench.backends.torch_group import TorchGroup
 from collbench.job import Job, Place
 
 
@@ -15,7 +15,7 @@ class Gloo(TorchGroup):
     """One rank of a Gloo group on the CPU."""
 
     name = "gloo"
-    dtypes = frozenset(DTYPES) - {"bfloat16"}
+    dtypes = SUPPORTED_DTYPES["gloo"]
 
     def __init__(self, job: Job, place: Place) -> None:
         started = time.perf_counter()

@@ -12,7 +12,15 @@ import time
 from functools import partial
 from typing import Any, Literal
 
-from collbench.backends import ROOT, Call, Refused, Span, Unsupported, mapped_library
+from collbench.backends import (
+    ROOT,
+    SUPPORTED_DTYPES,
+    Call,
+    Refused,
+    Span,
+    Unsupported,
+    mapped_library,
+)
 from collbench.backends.pattern import ITEM_BYTES
 from collbench.job import Job, Place
 
@@ -31,7 +39,7 @@ class Mpi:
 
     name = "mpi"
     clock: Literal["device", "host"] = "host"
-    dtypes = frozenset(_TYPES)
+    dtypes = SUPPORTED_DTYPES["mpi"]
     reduce_scatter_at: Literal["own", "front"] = "front"
     device = "cpu"
     pci: str | None = None

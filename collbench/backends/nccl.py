@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from collbench.backends import Refused, Unsupported, mapped_library
+from collbench.backends import SUPPORTED_DTYPES, Refused, Unsupported, mapped_library
 from collbench.backends.torch_group import TorchGroup
 from collbench.job import Job, Place
 
@@ -25,6 +25,7 @@ class Nccl(TorchGroup):
 
     name = "nccl"
     clock: Literal["device", "host"] = "device"
+    dtypes = SUPPORTED_DTYPES["nccl"]
 
     def __init__(self, job: Job, place: Place) -> None:
         if not torch.cuda.is_available():

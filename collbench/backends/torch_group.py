@@ -34,7 +34,7 @@ class TorchGroup:
 
     name = ""
     clock: Literal["device", "host"] = "host"
-    dtypes = frozenset(DTYPES)
+    dtypes: frozenset[str] = frozenset()
     reduce_scatter_at: Literal["own", "front"] = "own"
     device = "cpu"
     pci: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -65,7 +66,8 @@ class Session:
         """
         started = time.perf_counter()
         self._problems, self._measured = [], False
-        self.results.update(reason="warming up")
+        if self.backend.clock == "device":
+            self._warm_up()
         if self.job.functions:
             self._functions()
         for case in self.job.cases:
@@ -78,12 +80,7 @@ class Session:
     def _finish(self, seconds: float) -> None:
         facts = self.results.part.facts
         if facts is not None:
-            memory = self.backend.memory_used()
-            facts = replace(
-                facts,
-                memory_bytes=memory if facts.memory_bytes is None else facts.memory_bytes,
-                seconds={**facts.seconds, "timing": seconds},
-            )
+            facts = replace(facts, seconds={**facts.seconds, "timing": seconds})
         outcome: Outcome = "ok"
         reason = ""
         for kind in ("wrong", "unsupported"):
@@ -92,6 +89,24 @@ class Session:
                 outcome = "wrong" if kind == "wrong" else "unsupported"
                 reason = found[0]
         self.results.update(outcome=outcome, reason=reason, facts=facts)
+
+    def _warm_up(self) -> None:
+        """Run every call of the job once, eagerly: channels connect at the first use of each.
+
+        Afterwards the communicator holds all the GPU memory it is going to.
+        """
+        self.results.update(reason="warming up")
+        wanted = [(case.collective, case.size_bytes, case.dtype) for case in self.job.cases]
+        if self.job.step is not None:
+            wanted += [(c.collective, c.size_bytes, c.dtype) for c in self.job.step.calls]
+        for collective, size_bytes, dtype in dict.fromkeys(wanted):
+            with contextlib.suppress(Unsupported):  # told where the case is timed
+                slots = Slots(self.backend, collective, size_bytes, dtype, pool_bytes=0, uses=1)
+                slots.run_once()
+        self.backend.barrier()
+        if self.results.part.facts is not None:
+            memory = self.backend.memory_used()
+            self.results.update(facts=replace(self.results.part.facts, memory_bytes=memory))
 
     def _functions(self) -> None:
         self.results.update(reason="smoke of the functions a server calls")
