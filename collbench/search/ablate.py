@@ -13,7 +13,7 @@ from collbench.space.axes import Space, key
 LOSS = 0.005
 """A removal that costs less than this (log) changes nothing; half the noise where that is more."""
 BLOCKS = 3
-MOST_BLOCKS = 10
+MOST_BLOCKS = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ def _open(blocks: Blocks, name: str, limit: float, sd: float) -> bool:
         return False
     logs = blocks.logs(name)
     error = 1.25 * math.sqrt(2) * sd / math.sqrt(max(len(logs), 1))
-    return abs(median_log(logs) - limit) < 1.5 * error
+    return abs(median_log(logs) - limit) < 2.2 * error
 
 
 def same(first: Settings, second: Settings) -> bool:

@@ -51,7 +51,8 @@ class Engine:
     base: Settings
     """Settings of the reference, under every candidate."""
     seconds_left: float = math.inf
-    _walk: list[Key] | None = None
+    walk: list[Key] | None = None
+    """The settings of the space in order, up to `WIDE` + 1, where they are known already."""
     _queued: int = 0
     """Trials that a kill left and that were enqueued again: they come before new proposals."""
 
@@ -218,11 +219,11 @@ class Engine:
 
     def _all(self) -> list[Key]:
         """Return every settings of the space, or those around the best where it is wide."""
-        if self._walk is None:
+        if self.walk is None:
             head = itertools.islice(self.space.walk(), WIDE + 1)
-            self._walk = [key(settings) for settings in head]
-        if len(self._walk) <= WIDE:
-            return self._walk
+            self.walk = [key(settings) for settings in head]
+        if len(self.walk) <= WIDE:
+            return self.walk
         around: dict[Key, None] = {}
         for score in self.history.ranking()[:5]:
             for near in self.space.neighbours(dict(score.key)):

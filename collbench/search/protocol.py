@@ -181,7 +181,7 @@ class _Study:
             sd=floor.sd,
             beside=options.beside,
             slower=options.slower,
-            before=floor.samples[-4:],
+            before=floor.samples,
         )
         self.progress.stage("search", launches)
         engine = Engine(

@@ -37,11 +37,12 @@ class Axis:
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Variable -> values under which the axis acts; ``unset`` stands for not set."""
     hazard: str | None = None
+    variables: frozenset[str] = field(init=False, compare=False)
+    """The variables that this axis sets."""
 
-    @property
-    def variables(self) -> frozenset[str]:
-        """Return the variables that this axis sets."""
-        return frozenset(name for choice in self.choices for name, _ in choice.settings)
+    def __post_init__(self) -> None:
+        names = frozenset(name for choice in self.choices for name, _ in choice.settings)
+        object.__setattr__(self, "variables", names)
 
     def active(self, settings: Settings) -> bool:
         """Return whether the axis acts beside what is already set."""
