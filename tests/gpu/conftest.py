@@ -1,5 +1,6 @@
 """GPU tests need devices: skipped without them, failed where they were promised."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 
+@functools.cache
 def gpus() -> int:
     """Devices as a child sees them, so that this process never wakes CUDA."""
     code = "import torch; print(torch.cuda.device_count())"
@@ -16,12 +18,9 @@ def gpus() -> int:
     return int(done.stdout.strip() or 0) if done.returncode == 0 else 0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    needed = [(item, mark.args[0]) for item in items if (mark := item.get_closest_marker("gpu"))]
-    if not needed:
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    mark = item.get_closest_marker("gpu")
+    if mark is None or int(os.environ.get("COLLBENCH_EXPECT_GPUS", "0")) >= mark.args[0]:
         return
-    have = gpus()
-    promised = int(os.environ.get("COLLBENCH_EXPECT_GPUS", "0"))
-    for item, count in needed:
-        if have < count and promised < count:
-            item.add_marker(pytest.mark.skip(reason=f"needs {count} GPUs, {have} seen"))
+    if gpus() < mark.args[0]:
+        pytest.skip(f"needs {mark.args[0]} GPUs, {gpus()} seen")

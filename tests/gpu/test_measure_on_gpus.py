@@ -14,7 +14,7 @@ from collbench.job import Case, Job, Mode, Plan, Run, Skew, Step, StepCall, from
 
 pytestmark = pytest.mark.gpu(2)
 
-HERE = Path(__file__).parent
+LAUNCH_JOBS = Path(__file__).parent.parent / "contract" / "launch_jobs.py"
 PRODUCTS = ((4, 7168, 1792), (4, 1792, 7168))
 VERIFY = Step(
     name="verify-61x7168",
@@ -90,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", "2", str(HERE / "launch_jobs.py")),
+            *("--nproc-per-node", "2", str(LAUNCH_JOBS)),
             *(str(folder / "jobs.json"), str(folder / "runs.json")),
         ],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

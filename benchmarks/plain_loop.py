@@ -1,0 +1,130 @@
+"""Our timing of bare calls against a plain loop: blocks of both alternate in one process.
+
+    mpirun -n 2 python -m benchmarks.plain_loop mpi OUT.json
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.plain_loop nccl OUT.json
+
+What they time is the same call in the same group, so a difference is the overhead of our windows.
+Exit code 1 where the medians lie 5 % apart or more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from collbench.backends import Backend, open_backend
+from collbench.files import write_atomic
+from collbench.job import Job, Place, Plan
+from collbench.measure.host import HostClock
+from collbench.measure.slots import Slots
+
+LARGEST_DIFFERENCE = 0.05
+SIZES = (1 << 10, 16 << 10, 64 << 10, 256 << 10)
+BLOCKS = 16
+WINDOWS = 5
+CALLS = 100
+
+
+def place() -> Place:
+    """Return this rank's place from torchrun's or mpirun's variables."""
+    env = os.environ
+    rank = int(env.get("RANK") or env.get("OMPI_COMM_WORLD_RANK") or env["PMI_RANK"])
+    size = int(env.get("WORLD_SIZE") or env.get("OMPI_COMM_WORLD_SIZE") or env["PMI_SIZE"])
+    return Place(
+        rank=rank,
+        nranks=size,
+        local_rank=int(env.get("LOCAL_RANK", rank)),
+        local_world_size=size,
+        result_path="",
+        store_host=env.get("MASTER_ADDR", ""),
+        store_port=int(env.get("MASTER_PORT", "0")),
+        store_prefix="plain_loop",
+    )
+
+
+def plain_loop(backend: Backend, slots: Slots) -> Callable[[], list[float]]:
+    """Return a function that times loops as one would by hand, in us per call."""
+    message, clock = slots.calls[0], time.perf_counter
+    drain = getattr(backend, "drain", lambda: None)
+
+    def block() -> list[float]:
+        times = []
+        for _ in range(WINDOWS + 1):
+            backend.barrier()
+            started = clock()
+            for _ in range(CALLS):
+                message()
+            drain()
+            times.append((clock() - started) / CALLS * 1e6)
+        return times[1:]
+
+    return block
+
+
+def ours(backend: Backend, slots: Slots) -> Callable[[], list[float]]:
+    """Return a function that times windows as `bench --mode eager` does, in us per call."""
+    plan = Plan(replays=WINDOWS)
+    clock: Any
+    if backend.clock == "host":
+        clock = HostClock(backend, plan)
+    else:
+        from collbench.measure.device import DeviceClock
+
+        clock = DeviceClock(backend, plan)  # type: ignore[arg-type]
+    return lambda: list(clock.eager(slots.calls, CALLS).times_us)
+
+
+def main(name: str, out: Path) -> int:
+    where = place()
+    dtype = "bfloat16" if name == "nccl" else "float32"
+    backend = open_backend(name, Job(job_id="plain", backend=name, nranks=where.nranks), where)
+    rows = []
+    for size in SIZES:
+        slots = Slots(backend, "all_reduce", size, dtype, pool_bytes=size, uses=1)
+        assert slots.check() == 0
+        slots.clear()
+        arms = {"plain": plain_loop(backend, slots), "ours": ours(backend, slots)}
+        times: dict[str, list[float]] = {arm: [] for arm in arms}
+        for block in range(BLOCKS):
+            for arm in list(arms) if block % 2 else list(reversed(arms)):
+                times[arm] += arms[arm]()
+        rows.append(
+            {
+                "size_bytes": size,
+                "plain_us": median(times["plain"]),
+                "ours_us": median(times["ours"]),
+                "ratio": median(times["ours"]) / median(times["plain"]),
+                "plain_windows_us": times["plain"],
+                "ours_windows_us": times["ours"],
+            }
+        )
+    passed = all(abs(row["ratio"] - 1) <= LARGEST_DIFFERENCE for row in rows)
+    if where.rank == 0:
+        document = {
+            "schema": 1,
+            "benchmark": "plain_loop",
+            "backend": name,
+            "library": backend.library()[0],
+            "nranks": where.nranks,
+            "blocks": BLOCKS,
+            "windows": WINDOWS,
+            "calls": CALLS,
+            "sizes": rows,
+            "passed": passed,
+        }
+        write_atomic(out, json.dumps(document, indent=1) + "\n")
+        for row in rows:
+            print(f"{row['size_bytes']:>8} B  ours/plain {row['ratio']:.3f}")
+    backend.barrier()
+    backend.close()
+    return 0 if passed or where.rank != 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
