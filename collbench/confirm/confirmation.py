@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -39,6 +39,8 @@ class Confirmation:
     pair_values_us: tuple[tuple[float, float], ...] = ()
     """(default, candidate) of every pair, in the order measured."""
     guards: tuple[GuardResult, ...] = ()
+    blocked: bool = False
+    """Turned away for a guarded case or a failed launch, not for want of a gain."""
     exec_ratio: float | None = None
     """Ratio of the launches started by exec from the drafted env file."""
     failures: tuple[Run, ...] = field(default=())
@@ -86,7 +88,7 @@ def confirm(
     if decision.adopt and draft is not None:
         exec_ratio, fault = _by_exec(setup, candidate, reference or {}, draft, blocks, limits)
         if fault:
-            decision = Decision(adopt=False, final=True, reasons=(fault,), guards=decision.guards)
+            decision = replace(decision, adopt=False, reasons=(fault,), blocked=True)
     return _result(blocks, decision, exec_ratio)
 
 
@@ -150,6 +152,7 @@ def _result(blocks: Blocks, decision: Decision, exec_ratio: float | None) -> Con
         pairs=len(pairs),
         pair_values_us=pairs,
         guards=decision.guards,
+        blocked=decision.blocked,
         exec_ratio=exec_ratio,
         failures=tuple(blocks.failures.get("candidate", ())),
     )

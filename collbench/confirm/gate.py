@@ -61,6 +61,8 @@ class Decision:
     reasons: tuple[str, ...]
     """In plain words; for ``adopt`` empty or what stayed unsure."""
     guards: tuple[GuardResult, ...] = field(default=())
+    blocked: bool = False
+    """Turned away for a guarded case or a failed launch, not for want of a gain."""
 
 
 def decide(
@@ -83,7 +85,7 @@ def decide(
     if failures:
         run = failures[0]
         why = f"it {run.outcome} on a confirming launch" + (f": {run.reason}" if run.reason else "")
-        return Decision(adopt=False, final=True, reasons=(why,))
+        return Decision(adopt=False, final=True, reasons=(why,), blocked=True)
     guards = tuple(guard(case, values, limits) for case, values in sorted(guard_logs.items()))
     slower = [g for g in guards if g.verdict == "slower"]
     if slower and (last or _surely_slower(slower, guard_logs, limits)):
@@ -92,7 +94,7 @@ def decide(
             f"{limits.slower * 100:.0f} % is allowed)"
             for g in slower
         )
-        return Decision(adopt=False, final=True, reasons=reasons, guards=guards)
+        return Decision(adopt=False, final=True, reasons=reasons, guards=guards, blocked=True)
     needed = math.log1p(-limits.gain)
     centre = median_log(logs) if len(logs) else 0.0
     sure = faster_p(logs) <= (SPENT_LAST if last else SPENT_EARLY)

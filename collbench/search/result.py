@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +11,7 @@ from collbench.confirm.gate import Limits
 from collbench.confirm.noise import Floor
 from collbench.job import Run
 from collbench.search.ablate import Removal
+from collbench.search.history import History
 from collbench.search.shortlist import Short
 
 Verdict = Literal["profile", "keep_default"]
@@ -92,3 +94,18 @@ class FrontPoint:
     decode_ratio: float
     prefill_ratio: float
     knee: bool = False
+
+
+def searched(history: History) -> tuple[Searched, ...]:
+    """Return every candidate of a search, the fastest first."""
+    return tuple(
+        Searched(
+            settings=dict(s.key),
+            ratio=math.exp(s.log) if s.count else None,
+            launches=s.count,
+            guard=s.guard,
+            outcome=s.outcome,
+            reason=s.reason,
+        )
+        for s in sorted(history.scores().values(), key=lambda s: s.log)
+    )

@@ -26,6 +26,8 @@ class Short:
     search_log: float
     log: float
     """Median log ratio on the shortlist's own launches; inf where it failed."""
+    pooled: float
+    """Both together, by launches: what the order goes by. The confirmation sees neither."""
     launches: int
     reason: str = ""
     functions: dict[str, str]
@@ -52,22 +54,25 @@ def pick(history: History, keep: int = KEEP) -> list[Score]:
 
 
 def shorten(
-    setup: Setup, scores: Sequence[Score], *, sd: float, reference: Settings
-) -> tuple[list[Short], Blocks]:
+    setup: Setup, scores: Sequence[Score], *, sd: float, reference: Settings, slower: float
+) -> list[Short]:
     """Measure the shortlist in interleaved blocks and return it, best first.
 
     Among those within noise of the best, fewer settings come first, then fewer channels.
     """
     arms = {f"candidate {i + 1}": dict(reference) | dict(s.key) for i, s in enumerate(scores)}
     blocks = Blocks(setup=setup, arms=arms, reference=reference, purpose="shortlist")
+    seen = dict(zip(arms, scores, strict=True))
+    limit = Limit(slower=slower, sd=sd)
     alive = list(arms)
     for most, count in ROUNDS:
         if len(alive) > most or not alive:
-            alive = _best(blocks, alive)[:most]
+            alive = sorted(alive, key=lambda name: _pooled(blocks, name, seen[name], limit))[:most]
+            alive = [name for name in alive if not broken(blocks, name, limit)]
         if not alive:
             break
         for _ in range(count):
-            blocks.block([name for name in alive if not broken(blocks, name)])
+            blocks.block([name for name in alive if not broken(blocks, name, limit)])
         if len(scores) == 1:
             break
     found = [
@@ -75,25 +80,23 @@ def shorten(
             settings=dict(arms[name]),
             search_log=score.log,
             log=_log(blocks, name),
+            pooled=_pooled(blocks, name, score, limit),
             launches=len(blocks.values(name)),
-            reason=fault(blocks, name),
+            reason=fault(blocks, name, limit),
             functions=_functions(blocks, name),
         )
         for name, score in zip(arms, scores, strict=True)
     ]
-    good = [s for s in found if math.isfinite(s.log)]
-    if not good:
-        return sorted(found, key=lambda s: s.search_log), blocks
-    best = min(s.log for s in good if s.launches == max(g.launches for g in good))
-    band = sd * math.sqrt(2 / max(s.launches for s in good))
-    order = sorted(found, key=lambda s: (s.log > best + band, _simple(s, best, band)))
-    return order, blocks
+    best = min(s.pooled for s in found)
+    most = max(s.launches for s in found)
+    band = 0.5 * sd * math.sqrt(2 / max(most, 1))
+    return sorted(found, key=lambda s: _order(s, best + band))
 
 
-def _simple(short: Short, best: float, band: float) -> tuple[float, ...]:
-    if short.log <= best + band:
-        return (len(short.settings), channels(short.settings), short.log)
-    return (short.log,)
+def _order(short: Short, tied: float) -> tuple[float, ...]:
+    if short.pooled <= tied:
+        return (0, len(short.settings), channels(short.settings), short.pooled)
+    return (1, short.pooled)
 
 
 def channels(settings: Mapping[str, str]) -> int:
@@ -102,18 +105,36 @@ def channels(settings: Mapping[str, str]) -> int:
     return max((int(v) for v in counts), default=0)
 
 
-def broken(blocks: Blocks, name: str) -> bool:
-    """Return whether an arm failed or its smoke found a function that does not work."""
-    return bool(fault(blocks, name))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """How much slower a guarded case may be, and the noise."""
+
+    slower: float
+    sd: float
 
 
-def fault(blocks: Blocks, name: str) -> str:
+def broken(blocks: Blocks, name: str, limit: Limit) -> bool:
+    """Return whether an arm failed, breaks a function, or is sure to fail the guard."""
+    return bool(fault(blocks, name, limit))
+
+
+def fault(blocks: Blocks, name: str, limit: Limit) -> str:
     """Return what went wrong with an arm, or ''."""
     failed: Sequence[Run] = blocks.failures.get(name, ())
     if failed:
         return f"{failed[0].outcome}: {failed[0].reason}"
     bad = [f"{f}: {said}" for f, said in _functions(blocks, name).items() if said != "ok"]
-    return "; ".join(bad[:3])
+    if bad:
+        return "; ".join(bad[:3])
+    for case in sorted({c for found in blocks.base for c in found.cases}):
+        logs = blocks.logs(name, case)
+        if len(logs) < 3:
+            continue
+        # Several cases, arms and looks: four standard errors, the gate has the last word.
+        over = median_log(logs) - math.log1p(limit.slower)
+        if over > 4 * limit.sd * math.sqrt(2 / len(logs)):
+            return f"{case} is {math.expm1(median_log(logs)) * 100:.0f} % slower"
+    return ""
 
 
 def _functions(blocks: Blocks, name: str) -> dict[str, str]:
@@ -127,13 +148,17 @@ def _functions(blocks: Blocks, name: str) -> dict[str, str]:
 
 def _log(blocks: Blocks, name: str) -> float:
     logs = blocks.logs(name)
-    return median_log(logs) if logs and not broken(blocks, name) else math.inf
+    return median_log(logs) if logs and not blocks.failures.get(name) else math.inf
 
 
-def _best(blocks: Blocks, alive: Sequence[str]) -> list[str]:
-    return sorted(
-        (name for name in alive if not broken(blocks, name)), key=lambda n: _log(blocks, n)
-    )
+def _pooled(blocks: Blocks, name: str, score: Score, limit: Limit) -> float:
+    """Return the log ratio over the search's and the shortlist's launches; inf where broken."""
+    if broken(blocks, name, limit):
+        return math.inf
+    count = len(blocks.logs(name))
+    if not count:
+        return score.log
+    return (score.count * score.log + count * _log(blocks, name)) / (score.count + count)
 
 
 def label(name: Key) -> str:

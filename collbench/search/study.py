@@ -1,0 +1,298 @@
+"""One study while it runs: the phases in their order, and how it ends."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collbench.confirm.arms import Setup
+from collbench.confirm.confirmation import Confirmation, confirm
+from collbench.confirm.gate import Limits
+from collbench.confirm.noise import Floor, measure_floor
+from collbench.confirm.objective import Objective
+from collbench.confirm.statistics import pairs_for, visible_gain
+from collbench.job import Run, Settings
+from collbench.lab import Lab
+from collbench.search.ablate import Removal, ablate
+from collbench.search.budget import plan_launches
+from collbench.search.engine import Engine
+from collbench.search.events import Progress
+from collbench.search.history import History
+from collbench.search.ledger import Ledger, LedgerLab
+from collbench.search.options import Options
+from collbench.search.result import Searched, StudyResult, searched
+from collbench.search.shortlist import Short, pick, shorten
+from collbench.search.strategies import choose
+from collbench.space.axes import Space, key
+
+Draft = Callable[[Settings], Path]
+CONFIRMATIONS = 2
+"""Confirmations of one study. Each spends the gate's level; two stay far inside it."""
+
+
+class Study:
+    """One study while it runs."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        space: Space,
+        options: Options,
+        study: Any,
+        progress: Progress,
+        draft: Draft | None,
+    ) -> None:
+        self.began = time.monotonic()
+        self.space, self.options, self.study = space, options, study
+        self.progress, self.draft = progress, draft
+        self.ledger = Ledger(study)
+        self.lab = LedgerLab(lab, self.ledger)
+        self.reference = dict(options.base)
+        objective: Objective = "prefill" if options.objective == "prefill" else "decode"
+        self.setup = Setup(
+            lab=self.lab, backend=options.backend, objective=objective, told=self._told
+        )
+        self.warnings: list[str] = []
+        self.floor: Floor | None = None
+        self.limits = Limits(min_gain=options.min_gain, slower=options.slower)
+        self.pairs = options.pairs[0]
+        self.searched: tuple[Searched, ...] = ()
+        self.short: tuple[Short, ...] = ()
+        self.ablation: tuple[Removal, ...] = ()
+        self.strategy = options.strategy
+        self.search_log: float | None = None
+        self.search_winner: dict[str, str] = {}
+
+    def _told(self, settings: Settings, run: Run, ratio: float | None) -> None:
+        left = None
+        if self.options.budget.seconds is not None:
+            left = max(0.0, self.options.budget.seconds - (time.monotonic() - self.began))
+        shown = {} if key(settings) == key(self.reference) else dict(settings)
+        self.progress.trial(shown, run.outcome, ratio, reason=run.reason, left_s=left)
+
+    def run(self) -> StudyResult:
+        """Run the phases in order."""
+        floor = self._floor()
+        if floor.too_little:
+            share = (floor.exposed_us or 0.0) / floor.default_us * 100
+            return self._keep(
+                f"only {share:.1f} % of the step is exposed communication: nothing worth tuning"
+            )
+        history = self._search(floor)
+        shortlist = self._shortlist(history, floor)
+        if not shortlist:
+            return self._keep(
+                "no candidate of the search was faster than the default"
+                f" (only gains above {self._visible() * 100:.1f} % can be seen here)"
+            )
+        tried: list[tuple[dict[str, str], Confirmation]] = []
+        while len(tried) < CONFIRMATIONS:
+            candidate = self._next(shortlist, tried, floor)
+            if candidate is None:
+                break
+            confirmation = self._confirm(candidate)
+            if confirmation.adopt:
+                return self._adopt(candidate, confirmation, history)
+            tried.append((candidate, confirmation))
+        return self._keep(*tried[0][1].reasons, confirmation=tried[0][1])
+
+    def _next(
+        self,
+        shortlist: list[Short],
+        tried: list[tuple[dict[str, str], Confirmation]],
+        floor: Floor,
+    ) -> dict[str, str] | None:
+        """Return what is confirmed next.
+
+        First the ablated best. Then, once: the whole of it, where ablation may have taken the
+        gain; or the next of the shortlist, where the guard or a failure stopped the best.
+        """
+        if not tried:
+            return self._ablate(shortlist[0].settings, floor)
+        last, confirmation = tried[-1]
+        if not confirmation.blocked:
+            whole = shortlist[0].settings
+            return whole if key(whole) != key(last) else None
+        for short in shortlist[1:]:
+            if not set(last.items()) <= set(short.settings.items()):
+                self.search_log = short.search_log
+                return self._ablate(short.settings, floor)
+        return None
+
+    # -- phases
+
+    def _floor(self) -> Floor:
+        options = self.options
+        self.lab.phase = "aa"
+        self.progress.stage("noise floor", 2 * options.noise_pairs)
+        floor = measure_floor(
+            self.setup, self.reference, beside=options.beside, pairs=options.noise_pairs
+        )
+        self.floor = floor
+        self.limits = replace(self.limits, sd=floor.sd)
+        self.pairs = pairs_for(
+            floor.sd, options.wanted_gain, floor=options.pairs[0], cap=options.pairs[1]
+        )
+        self.progress.default(floor.default_us, floor.sd * 100)
+        self.progress.say(f"only gains above {self._visible() * 100:.1f} % can be seen here")
+        if not floor.honest:
+            self.warnings.append(
+                f"the default differs from itself (ratio {floor.ratio:.3f}): the machine is not "
+                "calm; nothing else should run on it"
+            )
+        return floor
+
+    def _visible(self) -> float:
+        assert self.floor is not None
+        return visible_gain(self.floor.sd, self.pairs, self.limits.gain)
+
+    def _search(self, floor: Floor) -> History:
+        options = self.options
+        elapsed = time.monotonic() - self.began
+        launches = plan_launches(
+            options.budget, floor.seconds_per_launch, elapsed, self.pairs, beside=options.beside
+        )
+        size = self.space.size(limit=10 * launches)
+        share = 0.5 if options.beside else 5 / 6
+        strategy, self.strategy = choose(options.strategy, size, int(launches * share))
+        history = History(
+            reference=(),
+            sd=floor.sd,
+            beside=options.beside,
+            slower=options.slower,
+            before=floor.samples,
+        )
+        self.progress.stage("search", launches)
+        engine = Engine(
+            setup=self.setup,
+            lab=self.lab,
+            space=self.space,
+            study=self.study,
+            history=history,
+            strategy=strategy,
+            launches=launches,
+            seed=options.seed,
+            base=self.reference,
+        )
+        engine.run()
+        self.searched = searched(history)
+        return history
+
+    def _shortlist(self, history: History, floor: Floor) -> list[Short]:
+        best_seen = next(iter(history.ranking()), None)
+        if best_seen is not None and best_seen.log < 0:
+            self.search_winner = self.reference | dict(best_seen.key)
+        chosen = pick(history)
+        if not chosen:
+            return []
+        self.lab.phase = "shortlist"
+        self.progress.stage("shortlist", None)
+        found = shorten(
+            self.setup,
+            chosen,
+            sd=floor.sd,
+            reference=self.reference,
+            slower=self.options.slower,
+        )
+        self.short = tuple(found)
+        promising = [s for s in found if s.pooled < 0]
+        if promising:
+            self.search_log = promising[0].search_log
+        return promising
+
+    def _ablate(self, candidate: dict[str, str], floor: Floor) -> dict[str, str]:
+        self.lab.phase = "ablate"
+        self.progress.stage("ablation", None)
+        left, table = ablate(self.setup, self.space, candidate, sd=floor.sd, base=self.reference)
+        self.ablation += tuple(table)
+        return left
+
+    def _confirm(self, candidate: dict[str, str]) -> Confirmation:
+        self.lab.phase = "confirm"
+        self.progress.stage("confirmation", 2 * self.pairs)
+        # Outlying launches may ask for more pairs than the noise floor does: up to the cap.
+        return confirm(
+            self.setup,
+            candidate,
+            self.limits,
+            pairs=self.options.pairs[1],
+            floor=self.options.pairs[0],
+            reference=self.reference,
+            draft=self.draft,
+        )
+
+    # -- ends
+
+    def _adopt(
+        self, settings: dict[str, str], confirmation: Confirmation, history: History
+    ) -> StudyResult:
+        self.lab.phase = "proof"
+        self.progress.stage("proof", 1)
+        proof = self.lab.launch(settings, "proof")
+        own = {n: v for n, v in settings.items() if self.reference.get(n) != v}
+        score = history.scores().get(key(own))
+        log = score.log if score is not None and score.count else self.search_log
+        return self._result(
+            verdict="profile",
+            settings=settings,
+            reasons=confirmation.reasons,
+            confirmation=confirmation,
+            search_value_us=confirmation.default_us * math.exp(log) if log is not None else None,
+            proof=proof,
+        )
+
+    def _keep(self, *reasons: str, confirmation: Confirmation | None = None) -> StudyResult:
+        value = None
+        if confirmation is not None and self.search_log is not None:
+            value = confirmation.default_us * math.exp(self.search_log)
+        return self._result(
+            verdict="keep_default",
+            settings={},
+            reasons=reasons,
+            confirmation=confirmation,
+            search_value_us=value,
+            proof=None,
+        )
+
+    def _result(
+        self, *, confirmation: Confirmation | None, settings: dict[str, str], **fields: Any
+    ) -> StudyResult:
+        floor, found = self.floor, confirmation
+        assert floor is not None
+        compared = found is not None and math.isfinite(found.ratio)
+        return StudyResult(
+            settings=settings,
+            objective=self.options.objective,
+            strategy=self.strategy,
+            default_us=found.default_us if found else floor.default_us,
+            winner_us=found.winner_us if found and compared else None,
+            default_exposed_us=found.default_exposed_us if found else floor.exposed_us,
+            winner_exposed_us=found.winner_exposed_us if found else None,
+            ratio=found.ratio if found and compared else None,
+            interval=found.interval if found and compared else None,
+            noise_pct=floor.sd * 100,
+            visible_pct=self._visible() * 100,
+            trials=len(self.ledger.runs),
+            trials_reused=self.ledger.reused,
+            outcomes=dict(self.ledger.outcomes),
+            not_searched=list(self.options.not_searched),
+            not_searched_command=self.options.not_searched_command,
+            seconds=time.monotonic() - self.began,
+            reference=self.reference,
+            floor=floor,
+            limits=self.limits,
+            searched=self.searched,
+            search_winner=self.search_winner,
+            shortlist=self.short,
+            ablation=self.ablation,
+            confirmation=confirmation,
+            warnings=tuple(self.warnings),
+            runs=tuple((s.phase, s.run) for s in self.ledger.runs),
+            hazards=self.options.hazards,
+            must_hold=self.options.must_hold,
+            **fields,
+        )
