@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import IO
 
 from collbench.errors import CollbenchError
 from collbench.pool.gpus import GpuUse, visible_gpus
-from collbench.pool.mpi import find_mpirun
+from collbench.pool.mpi import check_mpi4py, find_mpirun
 
 _SHM_WANTED = 64 << 20
 """NCCL's shared-memory segments: some 10 MiB a pair of ranks at the default buffer sizes."""
@@ -27,8 +26,16 @@ class Chosen:
     why: str
 
 
-def choose_backend(wish: str, nranks: int, gpus: Sequence[GpuUse]) -> Chosen:
+def choose_backend(
+    wish: str, nranks: int, gpus: Sequence[GpuUse], *, local_ranks: int | None = None
+) -> Chosen:
     """Return the backend for a wish (``auto`` or a name), or say what is missing.
+
+    Args:
+        wish: auto, nccl, mpi or gloo.
+        nranks: Ranks in all.
+        gpus: Visible GPUs of this machine.
+        local_ranks: Ranks on this machine; None: all.
 
     Raises:
         CollbenchError: what the backend needs is not there.
@@ -40,19 +47,19 @@ def choose_backend(wish: str, nranks: int, gpus: Sequence[GpuUse]) -> Chosen:
             chosen = Chosen(backend="mpi", why="no CUDA device is visible")
     else:
         chosen = Chosen(backend=wish, why="it was asked for")
+    here = nranks if local_ranks is None else local_ranks
     if chosen.backend == "nccl":
-        if len(gpus) < max(2, nranks):
+        if len(gpus) < here or not gpus:
             raise CollbenchError(
-                f"backend nccl with {nranks} ranks needs {max(2, nranks)} GPUs; "
+                f"backend nccl with {here} ranks on this machine needs {here} GPUs; "
                 f"{len(gpus)} visible",
                 fix=f"--nproc-per-node {len(gpus)}, or check CUDA_VISIBLE_DEVICES"
                 if len(gpus) >= 2
-                else "check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or choose --backend mpi",
+                else "check CUDA_VISIBLE_DEVICES and `nvidia-smi`, or sweep `quickstart` (MPI)",
             )
     elif chosen.backend == "mpi":
         find_mpirun()
-        if importlib.util.find_spec("mpi4py") is None:
-            raise CollbenchError("mpi4py is not installed", fix="pip install 'collbench[mpi]'")
+        check_mpi4py()
     if nranks < 2:
         raise CollbenchError(
             f"{nranks} rank: a collective needs at least 2", fix="--nproc-per-node 2 or more"

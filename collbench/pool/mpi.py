@@ -19,10 +19,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from collbench.errors import CollbenchError
 from collbench.job import Job, to_plain
+from collbench.pool.folders import LaunchFolder, sweep_leftovers
 from collbench.pool.hosts import Hosts
 from collbench.pool.merge import RankEnd
 from collbench.pool.processes import Child
@@ -39,7 +38,6 @@ _REFUSALS = (
     re.compile(r"(No components were able to be opened in the \w+ framework)"),
     re.compile(r"(.*requested component .* was not found.*)"),
 )
-_SHM = Path("/dev/shm")
 
 
 @functools.cache
@@ -101,16 +99,14 @@ class MpiLauncher:
         self, number: int, job: Job, env_file: Path | None
     ) -> tuple[list[RankEnd], bool, str]:
         """Run one launch; return how every rank ended, whether time ran out, and a refusal."""
-        root = _SHM if os.access(_SHM, os.W_OK) else Path("/var/tmp")
-        folder = root / f"collbench-{os.getpid()}-{number}"
-        folder.mkdir(mode=0o700)
-        files = folder if self._hosts.shared is None else self._hosts.shared / str(number)
-        try:
-            files.mkdir(exist_ok=True)
-            return self._launch(job, env_file, folder, files)
-        finally:
-            shutil.rmtree(files, ignore_errors=True)
-            shutil.rmtree(folder, ignore_errors=True)
+        with LaunchFolder(number) as folder:
+            files = folder if self._hosts.shared is None else self._hosts.shared / str(number)
+            try:
+                files.mkdir(exist_ok=True)
+                return self._launch(job, env_file, folder, files)
+            finally:
+                if files != folder:
+                    shutil.rmtree(files, ignore_errors=True)
 
     def _launch(
         self, job: Job, env_file: Path | None, folder: Path, files: Path
@@ -127,12 +123,12 @@ class MpiLauncher:
             environ |= job.settings
         else:
             command = [sys.executable, "-m", "collbench", "run", str(env_file), "--", *command]
-        child = Child(command, environ, log)
-        ended = child.wait(job.deadline_s)
-        timed_out = ended is None
-        if ended is None:
-            child.kill()
-            ended = child.wait(10.0)
+        with Child(command, environ, log) as child:
+            ended = child.wait(job.deadline_s)
+            timed_out = ended is None
+            if ended is None:
+                child.kill()
+                ended = child.wait(10.0)
         text = log.read_text(encoding="utf-8", errors="replace")[-65536:]
         ends = [
             RankEnd(
@@ -156,15 +152,6 @@ class MpiLauncher:
             if os.geteuid() == 0:
                 own |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return own
-
-
-def sweep_leftovers() -> None:
-    """Remove the folders of pools whose process is gone; only our own user's can be removed."""
-    for root in (_SHM, Path("/var/tmp")):
-        for folder in root.glob("collbench-*-*"):
-            pid = folder.name.split("-")[1]
-            if pid.isdigit() and not psutil.pid_exists(int(pid)):
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read(path: Path) -> str:

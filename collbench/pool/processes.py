@@ -9,11 +9,14 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import psutil
 
 from collbench.parent_death import die_with_parent
 from collbench.pool.forkserver import Ended
+
+_GONE_S = 10.0
 
 
 class Child:
@@ -35,6 +38,15 @@ class Child:
         self._watch = os.pidfd_open(self.pid)
         self._killed = False
         self._ended: Ended | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Kill what still runs, whatever happened."""
+        if self._ended is None:
+            self.kill()
+            self.wait(_GONE_S)
 
     def wait(self, timeout_s: float) -> Ended | None:
         """Return how the process ended, or None if it still runs after `timeout_s`."""

@@ -27,6 +27,7 @@ _GRACE_S = 1.0
 """A worker's time to report after another rank has failed."""
 _LOST_S = 20.0
 """A supervisor that is silent for this long after the deadline is gone."""
+_GONE_S = 5.0
 _TAIL_BYTES = 2000
 
 
@@ -94,8 +95,8 @@ class Supervisor:
             self.store.delete(f"result/{number}/{rank}")
         for key in (f"launch/{number - 1}", f"abort/{number}"):
             self.store.delete(key)
-        timed_out = any([answer.pop("timed_out") for answer in answers])
-        return [RankEnd(**answer) for answer in answers], timed_out
+        late = [bool(answer.pop("timed_out")) for answer in answers]
+        return [RankEnd(**answer) for answer in answers], any(late)
 
     def _take_part(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
         job = from_plain(Job, message["job"])
@@ -115,7 +116,14 @@ class Supervisor:
         )
         log = folder / "worker.log"
         worker = self._start(job, place, folder, log, message.get("env_file"))
-        ended, timed_out = self._watch(number, job, worker)
+        try:
+            ended, timed_out = self._watch(number, job, worker)
+        except BaseException:
+            # an interrupt: no worker of this launch may stay, here or at another rank
+            worker.kill()
+            worker.wait(_GONE_S)
+            self.store.set(f"abort/{number}", str(rank))
+            raise
         text = _read(folder / "result.json")
         if not _clean(ended, text):
             self.store.set(f"abort/{number}", str(rank))

@@ -23,6 +23,7 @@ class PoolLab:
         pool: The trial pool; its rank 0 calls.
         step: The workload.
         guard: Cases that must not get slower.
+        search_guard: Of these, the ones timed in launches of the search as well.
         baseline: Set under default and candidates alike.
         plan: How much is timed in a search launch.
         deadline_s: Time of one launch, its start included.
@@ -41,20 +42,21 @@ class PoolLab:
 
     def launch(self, settings: Settings, purpose: Purpose, *, env_file: Path | None = None) -> Run:
         """Start one launch in fresh processes and wait for its end; see `collbench.lab.Lab`."""
-        return self.pool.launch(self._job(settings, purpose, env_file), env_file=env_file)
+        return self.pool.launch(self.job(settings, purpose, env_file), env_file=env_file)
 
     def launch_communicators(
         self, shared: Settings, each: Sequence[Settings], purpose: Purpose
     ) -> list[Run]:
         """Try several sets of communicator-level settings in one set of processes."""
         job = replace(
-            self._job(shared, purpose, None),
+            self.job(shared, purpose, None),
             communicators=tuple(dict(settings) for settings in each),
             deadline_s=self.deadline_s * max(1, len(each)),
         )
         return self.pool.launch_parts(job)
 
-    def _job(self, settings: Settings, purpose: Purpose, env_file: Path | None) -> Job:
+    def job(self, settings: Settings, purpose: Purpose, env_file: Path | None = None) -> Job:
+        """Return the job of one launch."""
         self.launches += 1
         guarded = purpose in ("confirm", "guard", "proof")
         plan = self.plan

@@ -1,0 +1,46 @@
+"""``collbench sweep``: validates, starts torchrun, returns the document's exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from collbench.sweep.arguments import Arguments, sweep_options
+
+
+@click.command(epilog="Example: collbench sweep quickstart --nproc-per-node 4")
+@click.option(
+    "--nproc-per-node",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ranks. Default: GPUs, else 2.",
+)
+@sweep_options
+def sweep(nproc_per_node: int | None, **given: Any) -> int:
+    """Search the settings of the collectives, confirm the winner, publish a profile.
+
+    SPEC is a sweep file or the name of a shipped one; left out: `decode` where GPUs are seen, else
+    `quickstart`. Keeping the default is a result too. A stopped sweep goes on with --resume.
+    """
+    from collbench import front
+    from collbench.sweep.setup import prepare
+
+    count = nproc_per_node or front.default_nproc()
+    prepare(Arguments(**given), local_ranks=count, nranks=count)
+    return front.start("sweep", _arguments(sys.argv), nproc_per_node=count)
+
+
+def _arguments(argv: list[str]) -> list[str]:
+    """Return the command line behind ``sweep`` without ``--nproc-per-node``."""
+    words = argv[argv.index("sweep") + 1 :]
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == "--nproc-per-node":
+            skip = True
+        elif not word.startswith("--nproc-per-node="):
+            kept.append(word)
+    return kept

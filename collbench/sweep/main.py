@@ -1,0 +1,223 @@
+"""A sweep from preflight to summary, as every rank of the launcher runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collbench.errors import CollbenchError, Exit
+from collbench.files import write_atomic
+from collbench.job import Job, Run
+from collbench.pool import Pool, open_pool
+from collbench.preflight import MachineLock, check_gpus, check_shm
+from collbench.ranks import detect
+from collbench.sweep.arguments import Arguments, parse
+from collbench.sweep.setup import Setup, pinned_variables, prepare, storage_of
+
+_HELLO_S = 120.0
+"""The first launch: a cold disk and a driver that wakes cost more than any later one."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one rank of a sweep and return the exit code.
+
+    Raises:
+        CollbenchError: what was asked cannot be done.
+        KeyboardInterrupt: interrupted; rank 0 has said how to go on.
+    """
+    try:
+        given = parse(arguments)
+    except click.ClickException as error:
+        if int(os.environ.get("RANK", "0")) == 0:
+            error.show()
+        return Exit.USAGE
+    if given is None:
+        return Exit.OK
+    where = detect()
+    setup = prepare(given, local_ranks=where.local_world_size, nranks=where.world_size)
+    warnings: list[str] = []
+    if where.local_rank == 0:
+        warnings += check_gpus(setup.gpus, force=given.force)
+        warnings += check_shm()
+    pool = open_pool(where, setup.chosen.backend)
+    # after the fork server, which would inherit the lock and keep it
+    lock = MachineLock(setup.gpus) if where.local_rank == 0 else None
+    try:
+        if where.rank != 0:
+            pool.serve()
+            return Exit.OK
+        try:
+            return _lead(given, setup, pool, warnings, arguments)
+        finally:
+            pool.close()
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _lead(
+    given: Arguments, setup: Setup, pool: Pool, warnings: list[str], arguments: Sequence[str]
+) -> int:
+    """Do rank 0's part."""
+    from collbench import knobs, profiles
+    from collbench.knobs import servers
+    from collbench.machine import fingerprint
+    from collbench.search.sweeps import options, run_sweep
+    from collbench.space.build import plan
+    from collbench.sweep.lab import PoolLab
+    from collbench.sweep.publish import Context, document, publish_profile
+    from collbench.terminal.progress import SweepProgress
+    from collbench.terminal.summary import sweep_summary
+
+    spec, backend = setup.spec, setup.chosen.backend
+    progress = SweepProgress(sys.stderr, quiet=given.quiet)
+    progress.say(f"{pool.nranks} ranks, backend {backend}: {setup.chosen.why}")
+    for warning in warnings:
+        progress.say(f"warning: {warning}")
+    hello = _hello(pool)
+    library = hello.ranks[0].library
+    machine = fingerprint(library=library, library_path=hello.ranks[0].library_path)
+    pinned = pinned_variables(os.environ)
+    like = servers.baseline(given.like)
+    baseline = {n: v for n, v in like.items() if n not in pinned}
+    built = plan(
+        spec,
+        version=knobs.parse_version(library.split(" ")[-1]),
+        environ={**pinned, **baseline},
+        allow=given.allow,
+        keep_order=given.keep_order,
+    )
+    baseline |= built.baseline
+    for note in built.notes:
+        progress.say(note)
+    slug = profiles.machine_slug(machine.model_dump(mode="json"))
+    storage, stem = storage_of(given, spec, setup.results / slug)
+    asked = options(
+        spec,
+        built,
+        nranks=pool.nranks,
+        objective=given.objective,
+        strategy=given.strategy,
+        budget=given.budget,
+        seed=given.seed,
+        resume=given.resume,
+        allow=given.allow,
+        command=("collbench", "sweep", *arguments),
+        last_profile=_last_profile(setup.results / slug),
+    )
+    lab = PoolLab(
+        pool=pool,
+        step=spec.step(pool.nranks),
+        guard=spec.guard(),
+        search_guard=spec.search_guard(),
+        baseline=baseline,
+    )
+    context = Context(
+        spec=spec.name,
+        backend=backend,
+        nranks=pool.nranks,
+        step=spec.step(pool.nranks),
+        machine=machine,
+        baseline=baseline,
+        pinned=pinned,
+        like=given.like,
+        command=("collbench", "sweep", *arguments),
+        job=lab.job({}, "confirm"),
+    )
+    drafts = _Drafts(stem)
+    try:
+        with progress:
+            result = run_sweep(lab, built, asked, storage, progress, draft=drafts.write)
+    except KeyboardInterrupt:
+        _say_resume(arguments, "stopped")
+        raise
+    except CollbenchError as error:
+        if error.code == Exit.FAILED:
+            _say_resume(arguments, "what was measured is kept")
+        raise
+    finally:
+        drafts.remove()
+    documents = []
+    for part in [result, *([result.hazard] if result.hazard else [])]:
+        found = part.verdict == "profile"
+        profile = publish_profile(part, context, setup.results) if found else None
+        documents.append(document(part, context, profile, warnings=warnings))
+    whole: dict[str, Any] = documents[0]
+    if len(documents) > 1:
+        whole["hazard"] = documents[1]
+    report = _report(stem, documents)
+    if report is not None:
+        whole["report"] = str(report)
+    write_atomic(stem.with_suffix(".json"), json.dumps(whole, indent=2) + "\n")
+    if given.json_file is not None:
+        write_atomic(given.json_file, json.dumps(whole, indent=2) + "\n")
+    if given.as_json:
+        print(json.dumps(whole, indent=2), flush=True)
+    else:
+        print("\n\n".join(sweep_summary(part) for part in documents), flush=True)
+    return Exit.OK
+
+
+def _hello(pool: Pool) -> Run:
+    """Start one launch that measures nothing: does the group come up, and with which library?
+
+    Raises:
+        CollbenchError: it does not; nothing can be measured here.
+    """
+    job = Job(job_id="hello", backend=pool.backend, nranks=pool.nranks, deadline_s=_HELLO_S)
+    run = pool.launch(job)
+    if run.outcome != "ok" or not run.ranks:
+        raise CollbenchError(
+            f"nothing can be measured: the first launch {run.outcome}: {run.reason}",
+            fix="see why with `collbench bench`; NCCL says more with NCCL_DEBUG=INFO",
+            code=Exit.FAILED,
+        )
+    return run
+
+
+def _last_profile(machine_folder: Path) -> dict[str, str] | None:
+    """Return the settings of the newest profile of this machine, as a seed of the search."""
+    from collbench.profiles.store import read_profile
+
+    found = sorted(machine_folder.glob("*/profile.json"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        return None
+    try:
+        return dict(read_profile(found[-1].parent).settings)
+    except CollbenchError:
+        return None  # a seed only: what is wrong with that profile is for `profile show` to say
+
+
+def _say_resume(arguments: Sequence[str], why: str) -> None:
+    words = [*arguments] if "--resume" in arguments else [*arguments, "--resume"]
+    print(f"collbench: {why}; go on with: collbench sweep {shlex.join(words)}", file=sys.stderr)
+
+
+def _report(stem: Path, documents: list[dict[str, Any]]) -> Path | None:
+    """Write the page beside the study, where the extra `report` is installed."""
+    return None
+
+
+class _Drafts:
+    """Env files of candidates under confirmation, one file at a time."""
+
+    def __init__(self, stem: Path) -> None:
+        self._path = stem.with_suffix(".draft.env")
+
+    def write(self, settings: Any) -> Path:
+        """Write the env file of `settings` and return its path."""
+        from collbench.profiles.env_file import settings_text
+
+        write_atomic(self._path, settings_text(settings))
+        return self._path
+
+    def remove(self) -> None:
+        """Remove the file: only a confirmed profile stays."""
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,180 @@
+"""What a sweep leaves: the document, the run records, and the profile where one was confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from collbench import __version__, profiles
+from collbench.job import Job, Run, Step
+from collbench.profiles.store import publish
+from collbench.record import METHOD, RunRecord, dump, now_utc
+from collbench.search.result import StudyResult
+from collbench.units import format_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    """What every record of a sweep has in common."""
+
+    spec: str
+    backend: str
+    nranks: int
+    step: Step
+    machine: Any
+    """`collbench.machine.Fingerprint`, with the library as a launch found it."""
+    baseline: Mapping[str, str]
+    pinned: Mapping[str, str]
+    like: str
+    command: Sequence[str]
+    job: Job
+    """A confirming job, without settings."""
+
+
+def run_record(context: Context, settings: Mapping[str, str], launches: Sequence[Run]) -> RunRecord:
+    """Return the record of one arm of the confirmation."""
+    return RunRecord(
+        collbench=__version__,
+        created=now_utc(),
+        command=list(context.command),
+        backend=context.backend,
+        nranks=context.nranks,
+        workload=context.step.name,
+        machine=context.machine,
+        settings=dict(settings),
+        baseline=dict(context.baseline),
+        pinned=dict(context.pinned),
+        job=replace(context.job, settings=dict(settings)),
+        launches=list(launches),
+    )
+
+
+def confirming_runs(result: StudyResult, settings: Mapping[str, str]) -> list[Run]:
+    """Return the completed confirming launches of one arm."""
+    return [
+        run
+        for phase, run in result.runs
+        if phase == "confirm" and run.outcome == "ok" and run.settings == dict(settings)
+    ]
+
+
+def evidence(result: StudyResult) -> dict[str, Any]:
+    """Return the evidence of a profile: figures first, then what they rest on."""
+    confirmation = result.confirmation
+    return {
+        "default_us": result.default_us,
+        "winner_us": result.winner_us,
+        "default_exposed_us": result.default_exposed_us,
+        "winner_exposed_us": result.winner_exposed_us,
+        "ratio": result.ratio,
+        "interval": list(result.interval) if result.interval else None,
+        "search_value_us": result.search_value_us,
+        "noise_pct": result.noise_pct,
+        "pairs": confirmation.pairs if confirmation else 0,
+        "pair_values_us": [list(p) for p in confirmation.pair_values_us] if confirmation else [],
+        "reference": result.reference,
+        "strategy": result.strategy,
+        "ablation": [_plain(removal) for removal in result.ablation],
+        "guard": [_plain(guard) for guard in confirmation.guards] if confirmation else [],
+        "proof": _proof(result.proof),
+    }
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    import dataclasses
+
+    return dataclasses.asdict(record)
+
+
+def _proof(run: Run | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    from collbench.job import to_plain
+
+    return {
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "env_seen": dict(run.env_seen),
+        "choices": to_plain(run.choices),
+        "transports": dict(run.transports),
+        "library": run.ranks[0].library if run.ranks else "",
+        "memory_bytes": [facts.memory_bytes for facts in run.ranks],
+    }
+
+
+def publish_profile(result: StudyResult, context: Context, results: Path) -> Path:
+    """Write the profile and its records; return its directory.
+
+    Raises:
+        CollbenchError: the folder cannot be written.
+    """
+    machine = context.machine.model_dump(mode="json")
+    profile = profiles.Profile(
+        collbench=__version__,
+        method=METHOD,
+        backend=context.backend,
+        settings=dict(result.settings),
+        baseline=dict(context.baseline),
+        pinned=dict(context.pinned),
+        scope=profiles.Scope(
+            workload=context.step.name,
+            nranks=context.nranks,
+            sizes=tuple(sorted({call.size_bytes for call in context.step.calls})),
+            objective=result.objective,
+        ),
+        machine=machine,
+        evidence=evidence(result),
+        hazards=result.hazards,
+        conditions={"like": context.like, "must_hold": list(result.must_hold)},
+        not_searched=tuple(result.not_searched),
+    )
+    arms = {"default.json": result.reference, "profile.json": result.settings}
+    files = {
+        f"records/{name}": dump(run_record(context, settings, confirming_runs(result, settings)))
+        for name, settings in arms.items()
+    }
+    return publish(results, profiles.machine_slug(machine), profile, files=files)
+
+
+def document(
+    result: StudyResult, context: Context, profile: Path | None, *, warnings: Sequence[str]
+) -> dict[str, Any]:
+    """Return the document of a sweep as docs/schema/sweep.json has it."""
+    return {
+        "schema": 1,
+        "command": "sweep",
+        "exit_code": 0,
+        "verdict": result.verdict,
+        "profile": str(profile) if profile is not None else None,
+        "settings": dict(result.settings),
+        "baseline": {**context.pinned, **context.baseline},
+        "default_us": result.default_us,
+        "winner_us": result.winner_us,
+        "default_exposed_us": result.default_exposed_us,
+        "winner_exposed_us": result.winner_exposed_us,
+        "ratio": result.ratio,
+        "interval": list(result.interval) if result.interval else None,
+        "search_value_us": result.search_value_us,
+        "noise_pct": result.noise_pct,
+        "visible_pct": result.visible_pct,
+        "trials": result.trials,
+        "trials_reused": result.trials_reused,
+        "outcomes": dict(result.outcomes),
+        "not_searched": list(result.not_searched),
+        "not_searched_command": result.not_searched_command,
+        "backend": context.backend,
+        "seconds": round(result.seconds, 3),
+        "reason": "; ".join(result.reasons) if result.verdict == "keep_default" else None,
+        "notes": list(result.reasons) if result.verdict == "profile" else [],
+        "spec": context.spec,
+        "workload": context.step.name,
+        "sizes": [format_size(call.size_bytes) for call in context.step.calls],
+        "nranks": context.nranks,
+        "objective": result.objective,
+        "strategy": result.strategy,
+        "must_hold": list(result.must_hold),
+        "reference": dict(result.reference),
+        "warnings": [*warnings, *result.warnings],
+    }

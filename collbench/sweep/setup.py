@@ -1,0 +1,114 @@
+"""From the command line to what a sweep needs: spec, backend, ranks, folder, storage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.errors import CollbenchError
+from collbench.knobs import registry
+from collbench.pool.gpus import GpuUse, visible_gpus
+from collbench.preflight import Chosen, choose_backend
+from collbench.record import now_utc
+from collbench.space.spec import Spec, load_spec
+from collbench.sweep.arguments import Arguments
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """A validated request."""
+
+    spec: Spec
+    chosen: Chosen
+    gpus: list[GpuUse]
+    """Visible GPUs that the launches use; empty for MPI."""
+    results: Path
+    """Root of the results."""
+
+
+def prepare(given: Arguments, *, local_ranks: int, nranks: int) -> Setup:
+    """Validate a request; needs neither torch nor MPI awake.
+
+    Raises:
+        CollbenchError: the sweep file, an option, or what the backend needs is wrong or missing.
+    """
+    gpus = visible_gpus()
+    if given.backend == "gloo":
+        raise CollbenchError(
+            "backend gloo can be timed (collbench bench) but has nothing to tune",
+            fix="pip install 'collbench[mpi]' and sweep with --backend mpi",
+        )
+    if given.spec is None:
+        wanted = "nccl" if given.backend == "nccl" or (given.backend == "auto" and gpus) else "mpi"
+        spec = load_spec("decode" if wanted == "nccl" else "quickstart")
+    else:
+        spec = load_spec(given.spec)
+    if given.backend not in ("auto", spec.backend):
+        raise CollbenchError(
+            f"--backend {given.backend}: {spec.path} is a sweep of backend {spec.backend!r}",
+            fix=f"leave --backend out, or choose another sweep than {spec.name}",
+        )
+    chosen = choose_backend(spec.backend, nranks, gpus, local_ranks=local_ranks)
+    if given.backend == "auto":
+        seen = f"{len(gpus)} CUDA devices are visible" if gpus else "no CUDA device is visible"
+        why = seen if given.spec is None else f"{spec.name} is for it; {seen}"
+        chosen = Chosen(backend=chosen.backend, why=why)
+    results = given.out or Path(os.environ.get("COLLBENCH_RESULTS") or "results")
+    _writable(results)
+    return Setup(
+        spec=spec,
+        chosen=chosen,
+        gpus=gpus if chosen.backend == "nccl" else [],
+        results=results,
+    )
+
+
+def _writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before anything is measured."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise CollbenchError(
+            f"--out {folder}: {there} is not a folder that can be written",
+            fix="give another folder with --out",
+        )
+
+
+def pinned_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the registered variables that stand in an environment: fixed, under every launch."""
+    known = registry()
+    markers = ("COLLBENCH_PROFILE", "SPT_NOENV")
+    return {n: v for n, v in sorted(environ.items()) if n in known and n not in markers}
+
+
+def storage_of(given: Arguments, spec: Spec, machine_folder: Path) -> tuple[str, Path]:
+    """Return the storage's URL and the stem of the study's files.
+
+    A new sweep begins a new study file; ``--resume`` goes on with the newest of this sweep.
+
+    Raises:
+        CollbenchError: there is nothing to resume.
+    """
+    folder = machine_folder / "studies"
+    stamp = now_utc().replace(":", "").replace("-", "")
+    stem = folder / f"{spec.name}-{stamp}"
+    if given.storage is not None:
+        return given.storage, stem
+    if given.resume:
+        found = sorted(folder.glob(f"{spec.name}-*.db"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise CollbenchError(
+                f"--resume: no study of {spec.name!r} in {folder}",
+                fix="start without --resume, or name the results with --out or --storage",
+            )
+        stem = found[-1].with_suffix("")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CollbenchError(
+            f"{folder}: cannot be made: {error.strerror}", fix="give another folder with --out"
+        ) from error
+    return f"sqlite:///{stem.with_suffix('.db').resolve()}", stem
