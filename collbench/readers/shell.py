@@ -2,8 +2,8 @@
 
 `shlex` gives words but forgets their quotes and their lines, and both matter here: ``'$X'`` is
 not ``"$X"``. This reads the part of the language that env files and launch scripts use: words,
-quotes, comments, parameters, separators, redirections and here-documents. Control flow is not
-followed: what stands inside ``if`` or a loop is taken as run.
+quotes, comments, parameters, separators, redirections, here-documents. Control flow is left to
+the caller, who finds the keywords with the commands.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Part:
     """A piece of a word: literal text, or a parameter or command to expand."""
 
     text: str
-    """The literal, or the name of the parameter (empty: a command or an arithmetic term)."""
+    """The literal, or the name of the parameter (empty: a command or a term)."""
     quote: str = ""
     """``'``, ``"`` or nothing."""
     expands: bool = False
@@ -64,6 +64,8 @@ class Command:
     end: str = "\n"
     """What ended it: a newline, ``;``, ``&``, ``|``, ``&&``, ``||`` or a bracket."""
     after_pipe: bool = False
+    keywords: list[str] = field(default_factory=list)
+    """``if``, ``then``, ``fi`` ... in front of it; a keyword may stand without a command."""
 
     @property
     def subshell(self) -> bool:
@@ -136,6 +138,7 @@ class _Lexer:
             self.current.line = self.line
             first = word.parts[0] if len(word.parts) == 1 else None
             if first and not first.quote and first.text in _KEYWORDS:
+                self.current.keywords.append(first.text)
                 return
         # A number in front of a redirection is a file descriptor, not a word.
         if self.text[self.at : self.at + 1] in "<>" and word.plain().isdigit():
@@ -143,7 +146,7 @@ class _Lexer:
         self.current.words.append(word)
 
     def _finish(self, end: str) -> None:
-        if self.current.words:
+        if self.current.words or self.current.keywords:
             self.current.end = end
             self.current.after_pipe = self.piped
             self.found.append(self.current)
@@ -255,15 +258,12 @@ class _Lexer:
         return parts
 
     def _parameter(self, quote: str) -> Part:
-        if self.text[self.at] == "`":
-            self._until("`")
-            return Part("", quote, expands=True)
         following = self.text[self.at + 1 : self.at + 2]
+        if self.text[self.at] == "`" or following == "(":
+            self._bracketed() if following == "(" else self._until("`")
+            return Part("", quote, expands=True)
         if following == "{":
             return self._braced(quote)
-        if following == "(":
-            self._bracketed()
-            return Part("", quote, expands=True)
         if name := NAME.match(self.text, self.at + 1):
             self.at = name.end()
             return Part(name[0], quote, expands=True)

@@ -286,7 +286,6 @@ def _remark(found: StepFile, key: str, text: str) -> None:
             absorb(found.run(label).known, name, value)
         return
     try:
-        value: Any = json.loads(text)
+        absorb(found.known, key, json.loads(text))
     except (ValueError, RecursionError):
-        value = text
-    absorb(found.known, key, value)
+        absorb(found.known, key, text)
