@@ -93,14 +93,14 @@ def _document(
 
     args = parse_server_args(server_args)
     curves, record_ranks, notes = _curves(record)
-    tp = tp or args.number(TP)
+    tp = _first(tp, args.number(TP))
     if is_model(source):
         if tp is None and record_ranks is None:
             notes.append("--tp is not given: 2 ranks; the bytes of all_reduce do not depend on it")
-        tp = tp or record_ranks or 2
+        tp = _first(tp, record_ranks, 2)
         server = server or args.server
-        draft_tokens = draft_tokens or args.draft_tokens
-        max_graph = max_graph or args.number(LARGEST)
+        draft_tokens = _first(draft_tokens, args.draft_tokens)
+        max_graph = _first(max_graph, args.number(LARGEST))
     made = load(
         source,
         tp=tp,
@@ -131,7 +131,7 @@ def _document(
         )
     use = None
     first = next((row for row in made.totals() if row[0] == "all_reduce"), None)
-    ranks = made.nranks or tp or record_ranks
+    ranks = _first(made.nranks, tp, record_ranks)
     if first is not None and ranks is not None and made.kind != "log":
         use = nccl_use(
             made.server or server or "sglang",
@@ -148,6 +148,11 @@ def _document(
     return describe.document(
         made, curves, rows, predict.jumps(curves.get("all_reduce", ())), use, _shown(record)
     )
+
+
+def _first(*values: int | None) -> int | None:
+    """Return the first value that was given; 0 is given, and wrong."""
+    return next((value for value in values if value is not None), None)
 
 
 def _shown(record: Path | None) -> str | None:

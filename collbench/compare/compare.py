@@ -3,6 +3,8 @@
 Launches are compared, not windows. The smallest p that the number of launches can reach is
 computed first: where it is above the level the answer is "too few launches", never "no
 difference". The cases are one family (Holm); the step is the primary figure and stands alone.
+Launches that alternated are tested in pairs where there are pairs enough for the level, else as
+independent ones, which then can speak earlier and is the safer side.
 """
 
 from __future__ import annotations
@@ -104,22 +106,16 @@ def compare(
     cases = _cases(mine.cases, other.cases, paired=paired)
     if "cases" in across:
         cases = [case for case in cases if not set(case.differs) & {"only in A", "only in B"}]
-    family = [case for case in cases if case.p is not None]
-    adjusted = iter(stats.holm(case.p for case in family if case.p is not None))
-    level = ALPHA / max(1, len(family))
-    judged = [
-        _judged(case, next(adjusted) if case.p is not None else None, level, margin, blocking)
-        for case in cases
-    ]
+    judged = _judge(cases, margin, blocking, paired=paired)
     if step is not None:
-        judged.insert(0, _judged(step, step.p, ALPHA, margin, blocking))
+        judged = [*_judge([step], margin, blocking, paired=paired), *judged]
     return Comparison(
         cases=tuple(judged),
         differs=blocking,
         accepted=tuple(difference for difference in found if difference.key in across),
         settings=tuple(changed_settings(a, b)),
         paired=paired,
-        tested=len(family),
+        tested=sum(joined.testable for joined in cases),
         margin=margin,
         warnings=tuple(_warnings(mine, other, unsaid)),
     )
@@ -137,38 +133,49 @@ def _warnings(a: Results, b: Results, unsaid: Sequence[str]) -> list[str]:
     return said
 
 
-def _cases(
-    a: Sequence[CaseResult], b: Sequence[CaseResult], *, paired: bool
-) -> list[CaseComparison]:
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """One case of both records, before any test."""
+
+    key: str
+    a: tuple[float, ...] = ()
+    b: tuple[float, ...] = ()
+    """One value a launch; value k of both is a pair where launches alternated."""
+    differs: tuple[str, ...] = ()
+
+    @property
+    def testable(self) -> bool:
+        return not self.differs
+
+
+def _cases(a: Sequence[CaseResult], b: Sequence[CaseResult], *, paired: bool) -> list[_Joined]:
     other = {result.case: result for result in b}
-    joined = [_joined(result, other.get(result.case), b, "A", paired=paired) for result in a]
     known = {result.case for result in a}
-    return joined + [
-        _joined(result, None, a, "B", paired=paired) for result in b if result.case not in known
-    ]
+    joined = []
+    for one in a:
+        two = other.get(one.case)
+        if two is None:
+            joined.append(_Joined(one.case.key, differs=_why(one, b, "A")))
+        else:
+            joined.append(_join(one.case.key, one, two, paired=paired))
+    lone = [result for result in b if result.case not in known]
+    return joined + [_Joined(two.case.key, differs=_why(two, a, "B")) for two in lone]
 
 
-def _joined(
-    one: CaseResult,
-    two: CaseResult | None,
-    candidates: Sequence[CaseResult],
-    name: str,
-    *,
-    paired: bool,
-) -> CaseComparison:
-    if two is None:
-        return CaseComparison(
-            key=one.case.key, verdict="not_comparable", differs=_why(one, candidates, name)
-        )
-    wrong = [f"wrong data in {n}" for n, r in (("A", one), ("B", two)) if r.wrong]
+def _join(
+    key: str, one: CaseResult | StepResult, two: CaseResult | StepResult, *, paired: bool
+) -> _Joined:
+    wrong = tuple(f"wrong data in {name}" for name, r in (("A", one), ("B", two)) if r.wrong)
     if wrong:
-        return CaseComparison(key=one.case.key, verdict="not_comparable", differs=tuple(wrong))
-    return _tested(
-        one.case.key,
-        dict(zip(one.launch_index, one.values_us, strict=True)),
-        dict(zip(two.launch_index, two.values_us, strict=True)),
-        paired=paired,
-    )
+        return _Joined(key, differs=wrong)
+    if not paired:
+        return _Joined(key, one.values_us, two.values_us)
+    left = dict(zip(one.launch_index, one.values_us, strict=True))
+    right = dict(zip(two.launch_index, two.values_us, strict=True))
+    both = sorted(set(left) & set(right))
+    if not both:
+        return _Joined(key, differs=("no launch in common",))
+    return _Joined(key, tuple(left[i] for i in both), tuple(right[i] for i in both))
 
 
 def _why(one: CaseResult, candidates: Sequence[CaseResult], name: str) -> tuple[str, ...]:
@@ -190,84 +197,76 @@ def _why(one: CaseResult, candidates: Sequence[CaseResult], name: str) -> tuple[
 
 def _step(
     a: RunRecord, b: RunRecord, one: StepResult | None, two: StepResult | None, *, paired: bool
-) -> CaseComparison | None:
+) -> _Joined | None:
     if one is None and two is None:
         return None
-    why = []
     if one is None or two is None:
-        why.append("only in B" if one is None else "only in A")
-    elif a.job.step != b.job.step:
-        why.append("workload")
-    elif one.wrong or two.wrong:
-        why += [f"wrong data in {name}" for name, s in (("A", one), ("B", two)) if s.wrong]
-    if why or one is None or two is None:
-        return CaseComparison(key=STEP, verdict="not_comparable", differs=tuple(why))
-    return _tested(
-        STEP,
-        dict(zip(one.launch_index, one.values_us, strict=True)),
-        dict(zip(two.launch_index, two.values_us, strict=True)),
-        paired=paired,
-    )
+        return _Joined(STEP, differs=("only in B" if one is None else "only in A",))
+    if a.job.step != b.job.step:
+        return _Joined(STEP, differs=("workload",))
+    return _join(STEP, one, two, paired=paired)
 
 
-def _tested(key: str, a: dict[int, float], b: dict[int, float], *, paired: bool) -> CaseComparison:
+def _judge(
+    family: Sequence[_Joined], margin: float, blocking: Sequence[Difference], *, paired: bool
+) -> list[CaseComparison]:
+    """Return the verdicts on cases that are tested together."""
+    if blocking:
+        why = tuple(difference.key for difference in blocking)
+        return [
+            CaseComparison(
+                key=one.key,
+                verdict="not_comparable",
+                a_us=stats.percentile(one.a, 50) if one.a else None,
+                b_us=stats.percentile(one.b, 50) if one.b else None,
+                launches=(len(one.a), len(one.b)),
+                differs=one.differs or why,
+            )
+            for one in family
+        ]
+    level = ALPHA / max(1, sum(one.testable for one in family))
+    tested = [_test(one, level, paired=paired) for one in family]
+    adjusted = iter(stats.holm(case.p for case in tested if case.p is not None))
+    return [
+        case if case.p is None else _verdict(case, next(adjusted), level, margin) for case in tested
+    ]
+
+
+def _test(one: _Joined, level: float, *, paired: bool) -> CaseComparison:
     """Return ratio, interval and p of a case; the verdict is still open."""
-    if paired:
-        both = sorted(set(a) & set(b))
-        left, right = [a[i] for i in both], [b[i] for i in both]
-    else:
-        left, right = list(a.values()), list(b.values())
-    if not left or not right:
-        return CaseComparison(key=key, verdict="not_comparable", differs=("no common launch",))
-    test = stats.signed_rank_p if paired else stats.rank_sum_p
+    if not one.testable:
+        return CaseComparison(key=one.key, verdict="not_comparable", differs=one.differs)
+    n, m = len(one.a), len(one.b)
+    in_pairs = paired and stats.smallest_p(n, m, paired=True) <= level
     return CaseComparison(
-        key=key,
+        key=one.key,
         verdict="no_difference",
-        a_us=stats.percentile(left, 50),
-        b_us=stats.percentile(right, 50),
-        ratio=stats.ratio_of_medians(left, right, paired=paired),
-        interval=stats.ratio_interval(left, right, paired=paired),
-        launches=(len(left), len(right)),
-        p=test(left, right),
-        smallest_p=stats.smallest_p(len(left), len(right), paired=paired),
+        a_us=stats.percentile(one.a, 50),
+        b_us=stats.percentile(one.b, 50),
+        ratio=stats.ratio_of_medians(one.a, one.b, paired=paired),
+        interval=stats.ratio_interval(one.a, one.b, paired=paired),
+        launches=(n, m),
+        p=(stats.signed_rank_p if in_pairs else stats.rank_sum_p)(one.a, one.b),
+        smallest_p=stats.smallest_p(n, m, paired=in_pairs),
     )
 
 
-def _judged(
-    case: CaseComparison,
-    adjusted: float | None,
-    level: float,
-    margin: float,
-    blocking: Sequence[Difference],
-) -> CaseComparison:
-    """Return the case with its verdict.
+def _verdict(case: CaseComparison, adjusted: float, level: float, margin: float) -> CaseComparison:
+    """Return a tested case with its verdict.
 
     Args:
         case: With its p.
         adjusted: Its p after Holm.
         level: What its smallest reachable p must not exceed.
         margin: As in `compare`.
-        blocking: Keys that forbid any comparison.
     """
-    if case.verdict == "not_comparable":
-        return case
-    if blocking:
-        return CaseComparison(
-            key=case.key,
-            verdict="not_comparable",
-            a_us=case.a_us,
-            b_us=case.b_us,
-            launches=case.launches,
-            differs=tuple(difference.key for difference in blocking),
-        )
-    verdict: Verdict = "no_difference"
     assert case.smallest_p is not None
     assert case.ratio is not None
+    verdict: Verdict = "no_difference"
     if case.smallest_p > level or case.interval is None:
         verdict = "too_few_launches"
-    elif adjusted is not None and adjusted <= ALPHA:
-        if case.ratio >= 1 + margin and case.interval[0] > 1:
-            verdict = "slower"
-        elif case.ratio <= 1 - margin and case.interval[1] < 1:
-            verdict = "faster"
+    elif adjusted <= ALPHA and case.ratio >= 1 + margin and case.interval[0] > 1:
+        verdict = "slower"
+    elif adjusted <= ALPHA and case.ratio <= 1 - margin and case.interval[1] < 1:
+        verdict = "faster"
     return replace(case, verdict=verdict, p_adjusted=adjusted)

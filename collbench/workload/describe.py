@@ -75,7 +75,7 @@ def text(doc: Mapping[str, Any]) -> str:
     facts += [f"{doc['draft_tokens']} draft tokens"] if (doc["draft_tokens"] or 1) > 1 else []
     facts += [f"{doc['tokens']} tokens a step"] if doc["tokens"] else []
     facts += [f"as {doc['server']} runs it"] if doc["server"] else []
-    out = [f"{printable(doc['name'])}: {', '.join(facts)}", "", *_calls(doc)]
+    out = [*_wrapped(f"{doc['name']}: {', '.join(facts)}"), "", *_calls(doc)]
     if doc["comm_us"] is not None:
         out.append(f"predicted communication, calls back to back: {format_ms(doc['comm_us'])}")
     out.append(LEGEND)
@@ -123,8 +123,9 @@ def _drafts(doc: Mapping[str, Any]) -> list[str]:
     for row in rows:
         line = f"{row['draft_tokens']:<14}{row['tokens']:>7}{format_size(row['payload_bytes']):>12}"
         if doc["record"]:
-            comm, each = row["comm_us"], row["per_token_us"]
-            line += f"{format_ms(comm) if comm is not None else 'not measured':>15}"
+            comm, each, least = row["comm_us"], row["per_token_us"], row["at_least_us"]
+            shown = f"> {format_ms(least)}" if least else "not measured"
+            line += f"{format_ms(comm) if comm is not None else shown:>15}"
             line += f"{format_ms(each) if each is not None else '-':>11}"
         if row["eager"]:
             line += "  eager: above the largest graph"
@@ -139,11 +140,14 @@ def _drafts(doc: Mapping[str, Any]) -> list[str]:
             line += "  <- jump"
         out.append(line)
     out += [line for words in crossed for line in _wrapped(words)]
-    missing = sorted({size for row in rows for _, size in row["not_measured"]})
+    missing = sorted({tuple(call) for row in rows for call in row["not_measured"]})
     if doc["record"] and missing:
-        sizes = ",".join(str(size) for size in missing)
-        out.append("not measured: outside of the record's sizes; measure them exactly with")
-        out.append(f"  collbench bench --mode graph --sizes {sizes}")
+        out += _wrapped(
+            ">: some sizes lie outside of what the record measured; measure them exactly with"
+        )
+        for name in dict.fromkeys(name for name, _ in missing):
+            sizes = ",".join(str(size) for other, size in missing if other == name)
+            out.append(f"  collbench bench --mode graph --collective {name} --sizes {sizes}")
     elif not doc["record"]:
         out.append("give --record RUN.json for the time of each, and for jumps of latency")
     elif timed:

@@ -46,6 +46,8 @@ class DraftRow:
     eager: bool
     comm_us: float | None
     """Predicted communication of one step, calls back to back; None: a size is not measured."""
+    at_least_us: float | None
+    """The same of the measured sizes only."""
     per_token_us: float | None
     """The same per verified token of one sequence: falls as long as verifying more pays."""
     not_measured: tuple[tuple[str, int], ...]
@@ -57,7 +59,7 @@ class DraftRow:
 def latency(curve: Curve, size_bytes: int) -> float | None:
     """Return the latency of a size, interpolated on logarithmic scales; None outside the curve.
 
-    >>> latency([(1024, 10.0), (4096, 40.0)], 2048)
+    >>> round(latency([(1024, 10.0), (4096, 40.0)], 2048), 9)
     20.0
     >>> latency([(1024, 10.0), (4096, 40.0)], 8192) is None
     True
@@ -113,10 +115,10 @@ def jumps(curve: Curve) -> list[Jump]:
 
 def communication(
     workload: Workload, curves: Mapping[str, Curve]
-) -> tuple[float | None, list[tuple[str, int]]]:
-    """Return the sum of count x latency over a step, and the sizes that are not measured.
+) -> tuple[float, list[tuple[str, int]]]:
+    """Return the sum of count x latency over a step's measured sizes, and those not measured.
 
-    With any size not measured the sum is None: part of a step is not its communication.
+    With any size not measured the sum is a lower bound only.
     """
     total = 0.0
     missing = []
@@ -126,7 +128,7 @@ def communication(
             missing.append((collective, size_bytes))
         else:
             total += count * time_us
-    return (None if missing else total), missing
+    return total, missing
 
 
 def draft_table(
@@ -168,7 +170,8 @@ def draft_table(
             largest_graph=largest_graph,
         )
         payload = made.step.calls[0].size_bytes
-        comm, missing = communication(made, curves) if curves else (None, [])
+        measured, missing = communication(made, curves) if curves else (0.0, [])
+        comm = measured if curves and not missing else None
         rows.append(
             DraftRow(
                 draft_tokens=draft_tokens,
@@ -176,6 +179,7 @@ def draft_table(
                 payload_bytes=payload,
                 eager=made.eager,
                 comm_us=comm,
+                at_least_us=measured or None,
                 per_token_us=None if comm is None else comm / draft_tokens,
                 not_measured=tuple(missing),
                 crossed=_crossed(steps, before, payload) if before else None,

@@ -193,6 +193,8 @@ def step_of_model(
         raise CollbenchError(
             "--tp: 1 rank has no collectives to time", fix="give the server's --tp, 2 or more"
         )
+    if largest_graph is not None:
+        within("--max-graph", largest_graph, MAX_BATCH)
     dtype = dtype or model.dtype
     bucket = graph_tokens(server, batch=batch, draft_tokens=draft_tokens, largest=largest_graph)
     tokens = bucket or batch * draft_tokens
