@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent / "collbench"
 
 LAYERS: list[set[str]] = [
     {"errors"},
-    {"units", "files", "job", "collectives", "parent_death"},
+    {"units", "files", "findings", "job", "collectives", "parent_death"},
     {"readers", "knobs", "stats", "numa"},
     {"workload", "machine"},
     {"record", "lab"},
