@@ -38,3 +38,22 @@ def write(paths: Sequence[Path], out: Path, *, title: str | None = None) -> None
             code=Exit.FAILED,
         ) from error
     write_atomic(out, text)
+
+
+def write_sweep(document: Path, profile: Path | None) -> Path | None:
+    """Write ``report.html`` at the end of a sweep and return its path.
+
+    Args:
+        document: The sweep's JSON document, beside its study.
+        profile: The profile's directory, where the page then lies; else it lies beside the study.
+
+    Returns:
+        None where the extra ``report`` is not installed: a sweep does not fail for a page.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("plotly") is None:
+        return None
+    out = (profile or document.parent) / "report.html"
+    write([document if profile is None else profile], out)
+    return out

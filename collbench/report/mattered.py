@@ -15,7 +15,20 @@ def section(story: Story) -> Section:
         parts.append(_importance(story))
     if story.ablation:
         parts.append(_ablation(story))
+    if story.guards:
+        parts.append(_guards(story))
     return Section(name="mattered", title="What mattered", parts=parts)
+
+
+def _guards(story: Story) -> Table:
+    rows: list[list[Cell]] = [[g.case, g.ratio, g.verdict, g.pairs] for g in story.guards]
+    return Table(
+        caption="Guarded sizes: none may get slower by 3 %",
+        columns=["case", "ratio", "verdict", "pairs"],
+        rows=rows,
+        note="p95: the 95th percentile of the objective's windows. unsure: slower by the estimate, "
+        "but not beyond the noise.",
+    )
 
 
 def _importance(story: Story) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from collbench.job import Case
@@ -49,7 +50,11 @@ def _group(
         bandwidth = _bandwidth(story, name, words, arms, cases)
         figures += [bandwidth] if bandwidth else []
     ratio = _ratio(name, words, arms, cases)
-    return [*figures, *([ratio] if ratio else []), *([] if figures or ratio else [table])]
+    return [
+        *figures,
+        *([ratio] if ratio else []),
+        *([] if figures or ratio else [dataclasses.replace(table, folded=False)]),
+    ]
 
 
 def _mode(mode: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 from collbench.errors import CollbenchError
 from collbench.job import Run
 from collbench.profiles import store
-from collbench.record import RunRecord, load, read_json, validate
-from collbench.report.story import Ablated, Arm, FrontPoint, Story
+from collbench.record import RunRecord, load, read_json, validate, validate_run
+from collbench.report import sweeps
+from collbench.report.story import Ablated, Arm, FrontPoint, Guarded, Story
 
 SQLITE = b"SQLite format 3\x00"
-DOCUMENT = "sweep.json"
-"""The sweep's document, where a sweep leaves it beside its study or profile."""
 
 
 def read(path: Path) -> list[Story]:
@@ -45,8 +43,8 @@ def read(path: Path) -> list[Story]:
         return [_run(path)]
     if plain.get("kind") == "profile":
         return [_profile(path.parent)]
-    if plain.get("command") == "sweep" and "verdict" in plain:
-        return [_document(path, plain)]
+    if sweeps.is_document(plain):
+        return [_document(path, part) for part in sweeps.parts(plain)]
     raise CollbenchError(
         f"{path}: kind: {plain.get('kind')!r:.60} is nothing a report is made of",
         fix="give a run record, a study file, a profile's directory or a machine's folder",
@@ -59,19 +57,14 @@ def _directory(path: Path) -> list[Story]:
     found = [_profile(directory) for directory in _below(path)]
     if found:
         return sorted(found, key=lambda story: (story.created, story.path))
-    singles = [p for pattern in ("*.db", "*.sqlite", "*.json") for p in sorted(path.glob(pattern))]
-    stories: list[Story] = []
-    for single in singles:
-        try:
-            stories += read(single)
-        except CollbenchError:
-            continue
-    if not stories:
-        raise CollbenchError(
-            f"{path}: holds no profile, study or run record",
-            fix="give results/MACHINE/ID, results/MACHINE, or the file itself",
-        )
-    return [merged(stories)] if any(s.kind == "study" for s in stories) else stories
+    kept = list(sweeps.documents(path))
+    if kept:
+        newest, plain = kept[-1]
+        return [_document(newest, part) for part in sweeps.parts(plain)]
+    raise CollbenchError(
+        f"{path}: holds no profile and no sweep",
+        fix="give results/MACHINE/ID, results/MACHINE, or the file itself",
+    )
 
 
 def _below(path: Path) -> list[Path]:
@@ -82,16 +75,6 @@ def _below(path: Path) -> list[Path]:
         for found in sorted(path.glob(f"{pattern}/{store.JSON_FILE}"))
         if found.parent not in links and not found.parent.name.startswith(".")
     ]
-
-
-def merged(stories: Sequence[Story]) -> Story:
-    """Return a study together with the document and records that lie beside it."""
-    import dataclasses
-
-    study = next(story for story in stories if story.kind == "study")
-    document = next((s.document for s in stories if s.kind == "sweep"), study.document)
-    machine = next((s.machine for s in stories if s.machine), None)
-    return dataclasses.replace(study, document=document, machine=study.machine or machine)
 
 
 def _run(path: Path) -> Story:
@@ -155,6 +138,7 @@ def _profile(directory: Path) -> Story:
         command = command or record.command
         warnings += record.warnings
         runs += record.launches
+    sweep = sweeps.of_profile(directory)
     document = {
         "verdict": profile.verdict,
         "profile": str(directory),
@@ -162,9 +146,9 @@ def _profile(directory: Path) -> Story:
         "not_searched": list(profile.not_searched),
         "backend": profile.backend,
         **{key: evidence.get(key) for key in EVIDENCE},
-        **_beside(directory),
+        **(sweep[1] if sweep else {}),
     }
-    return Story(
+    story = Story(
         title=f"Profile {profile.id}, {profile.machine.get('host') or 'this machine'}",
         path=str(directory),
         kind="profile",
@@ -180,12 +164,14 @@ def _profile(directory: Path) -> Story:
         baseline=profile.baseline,
         pinned=profile.pinned,
         document=document,
-        arms=arms_of(runs, profile.settings),
+        arms=arms_of([*runs, *_proofs(evidence.get("proof"), profile.settings)], profile.settings),
+        guards=_guards(evidence.get("guard")),
         ablation=ablation_of(evidence.get("ablation")),
         front=front_of(evidence.get("front")),
         files=_files(directory),
         warnings=warnings,
     )
+    return sweeps.with_study(story, *sweep) if sweep else story
 
 
 EVIDENCE = (
@@ -206,29 +192,11 @@ def _fingerprint(plain: Mapping[str, Any], where: str) -> Any:
     return validate(Fingerprint, dict(plain), where=f"{where}: machine")
 
 
-def _beside(directory: Path) -> dict[str, Any]:
-    """Return the sweep's own document where it was left beside the profile."""
-    try:
-        plain = json.loads((directory / DOCUMENT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return plain if isinstance(plain, dict) and plain.get("command") == "sweep" else {}
-
-
-def _document(path: Path, plain: dict[str, Any]) -> Story:
-    directory = plain.get("profile")
-    if isinstance(directory, str) and (Path(directory) / store.JSON_FILE).is_file():
-        return _profile(Path(directory))
-    return Story(
-        title=f"Sweep, {plain.get('backend') or 'unknown backend'}",
-        path=str(path),
-        kind="sweep",
-        backend=str(plain.get("backend") or ""),
-        settings=plain.get("settings") or {},
-        baseline=plain.get("baseline") or {},
-        document=plain,
-        warnings=[str(text) for text in plain.get("warnings") or ()],
-    )
+def _document(path: Path, part: Mapping[str, Any]) -> Story:
+    directory = sweeps.profile_of(path, part)
+    if directory is not None:
+        return _profile(directory)
+    return sweeps.with_study(sweeps.from_document(path, part), path, part)
 
 
 def ablation_of(plain: Any) -> list[Ablated]:
@@ -253,6 +221,36 @@ def ablation_of(plain: Any) -> list[Ablated]:
                 note=str(item.get("note") or item.get("reason") or ""),
             )
         )
+    return found
+
+
+def _proofs(plain: Any, settings: Mapping[str, str]) -> list[Run]:
+    """Return the proof run of a profile as far as its evidence keeps it: what NCCL chose."""
+    if not isinstance(plain, dict) or plain.get("outcome") != "ok":
+        return []
+    kept = {
+        "job_id": "proof",
+        "settings": dict(settings),
+        "outcome": "ok",
+        "choices": plain.get("choices") or [],
+        "transports": plain.get("transports") or {},
+        "env_seen": plain.get("env_seen") or {},
+    }
+    return [validate_run(kept, where="profile.json: evidence.proof")]
+
+
+def _guards(plain: Any) -> list[Guarded]:
+    found = []
+    for item in plain if isinstance(plain, list) else ():
+        if isinstance(item, dict) and isinstance(item.get("ratio"), int | float):
+            found.append(
+                Guarded(
+                    case=str(item.get("case")),
+                    ratio=float(item["ratio"]),
+                    verdict=str(item.get("verdict")),
+                    pairs=int(item.get("pairs") or 0),
+                )
+            )
     return found
 
 

@@ -56,6 +56,17 @@ class Ablated:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """One guarded case of the confirmation."""
+
+    case: str
+    ratio: float
+    """Candidate / default over the confirming pairs."""
+    verdict: str
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrontPoint:
     """One candidate of a search with two objectives, both against the default, lower is better."""
 
@@ -96,6 +107,7 @@ class Story:
     """Share of the spread of the objective that each parameter explains; sums to 1."""
     importance_method: str = ""
     ablation: list[Ablated] = field(default_factory=list)
+    guards: list[Guarded] = field(default_factory=list)
     front: list[FrontPoint] = field(default_factory=list)
     files: Mapping[str, str] = field(default_factory=dict)
     """Name -> text of the files to copy."""

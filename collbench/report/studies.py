@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from collbench.report.story import Arm, Story, Trial
 
 LAUNCH = "launch/"
 """Prefix of the study's attributes that hold launches (`collbench.search.ledger`)."""
+MEASURED = "value_us"
+"""Attribute of the trials that were launched and ended well."""
+FEWEST = 16
+"""Fewest measured trials that an importance is computed from."""
 BESIDE = ("mpi", "gloo")
 """Backends whose candidates stand beside a default of their own."""
 
@@ -128,9 +133,10 @@ def trials_of(
 ) -> list[Trial]:
     """Return every launch as a trial, scored against the default near it as the search does."""
     from collbench.confirm.objective import sample
-    from collbench.search.history import History, Seen, as_key
+    from collbench.search.history import History, Seen
+    from collbench.space.axes import key
 
-    history = History(reference=as_key({}), sd=0.0, beside=backend in BESIDE)
+    history = History(reference=key({}), sd=0.0, beside=backend in BESIDE)
     for _, run, asked in launches:
         found = None
         if run.outcome == "ok":
@@ -138,7 +144,7 @@ def trials_of(
                 found = sample(run, backend, "prefill" if objective == "prefill" else "decode")
             except CollbenchError:
                 found = None
-        history.add(Seen(key=as_key(asked), outcome=run.outcome, sample=found, reason=run.reason))
+        history.add(Seen(key=key(asked), outcome=run.outcome, sample=found, reason=run.reason))
     near = history.local_default()
     trials = []
     for number, (launch, seen) in enumerate(zip(launches, history.seen, strict=True)):
@@ -163,16 +169,22 @@ def _importance(study: Any) -> tuple[dict[str, float], str]:
     """Return Optuna's importance of the study's parameters; empty where it cannot tell."""
     import optuna
 
-    done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    states = (optuna.trial.TrialState.COMPLETE,)
+    # Proposals that were never launched are told with a penalty; they say nothing of the settings.
+    done = [t for t in study.get_trials(states=states) if MEASURED in t.user_attrs]
     varied = {name for t in done for name in t.params}
-    if len(done) < 8 or len(varied) < 2 or len(study.directions) != 1:
+    if len(done) < FEWEST or len(varied) < 2 or len(study.directions) != 1:
         return {}, ""
+    measured = optuna.create_study(direction=study.direction)
+    measured.add_trials(done)
     try:
-        found = optuna.importance.get_param_importances(study)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = optuna.importance.get_param_importances(measured)
     except (RuntimeError, ValueError):
         return {}, ""
     total = sum(found.values())
-    if not total or not math.isfinite(total):
+    if not total or not math.isfinite(total) or max(found.values()) == min(found.values()):
         return {}, ""
     shares = {name: value / total for name, value in found.items()}
-    return shares, "By Optuna's get_param_importances (PED-ANOVA where it is the default)."
+    return shares, f"By Optuna's get_param_importances over {len(done)} measured trials."

@@ -20,8 +20,8 @@ def section(story: Story) -> Section:
     if failed:
         parts.append(
             Table(
-                caption="Trials that did not end well",
-                columns=["trial", "outcome", "settings", "reason"],
+                caption="Launches that did not end well",
+                columns=["launch", "outcome", "settings", "reason"],
                 rows=[
                     [t.number, t.outcome, named(t.settings), t.reason]
                     for t in story.trials
@@ -45,41 +45,44 @@ def _history(trials: list[Trial]) -> Figure:
     unit, scale = _unit(good)
     data = [
         _points("candidate", candidates, 1, "circle", scale, unit),
-        _line("default, as it drifts", *_drift(trials), 0, "dot", scale),
+        _line("default near it", *_drift(trials, scale), 0, "dot"),
     ]
     if defaults:
-        data.append(_points("default launch", defaults, 0, "square-open", scale, unit))
-    best = _best(candidates, defaults)
-    data.append(
-        _line(
-            "best so far",
-            [t.number for t in best],
-            [t.value_us or 0 for t in best],
-            3,
-            "solid",
-            scale,
-            hv=True,
-        )
-    )
-    top = max((t.value_us or 0 for t in good), default=1.0) * 1.05
+        data.append(_points("default", defaults, 0, "square-open", scale, unit))
+    values = [t.value_us / scale for t in good if t.value_us]
+    wide = bool(values) and max(values) > 5 * min(values)
     failed = [t for t in trials if t.outcome != "ok"]
     for index, outcome in enumerate(sorted({t.outcome for t in failed})):
         some = [t for t in failed if t.outcome == outcome]
-        data.append(_failures(outcome, some, top / scale, index))
+        data.append(_failures(outcome, some, max(values, default=1.0) * 1.05, index))
+    best = _best(candidates)
+    layout = {
+        "xaxis": plots.axis("launch", domain=[0, 1], anchor="y2" if best else "y"),
+        "yaxis": plots.axis(f"objective, {unit}"),
+    }
+    if wide:
+        layout["yaxis"] = plots.log_axis(f"objective, {unit}", values)
+    if best:
+        ratios = [t for t in candidates if t.ratio is not None]
+        data.append(_ratios(ratios))
+        data.append(_best_line(best, max(t.number for t in good)))
+        layout["yaxis"]["domain"] = [0.5, 1]
+        layout["yaxis2"] = plots.axis("ratio", domain=[0, 0.42], anchor="x")
+        layout["shapes"] = [{**plots.level(1.0, 0), "yref": "y2"}]
     return Figure(
         name="search-history",
-        caption=f"Every trial, in the order measured ({len(trials)})",
+        caption=f"Every launch, in the order measured ({len(trials)})",
         data=data,
-        layout={"xaxis": plots.axis("trial"), "yaxis": plots.axis(f"objective, {unit}")},
+        layout=layout,
         says=_says(trials, best),
         table=Table(
-            caption="Every trial",
-            columns=["trial", "stage", "settings", "outcome", f"objective {unit}", "ratio"],
+            caption="Every launch",
+            columns=["launch", "stage", "settings", "outcome", f"objective {unit}", "ratio"],
             rows=[_row(t, scale) for t in trials],
             folded=True,
-            note="Ratio: against the default measured near it.",
+            note="Ratio: against the default measured near it, which is what the search decides by.",
         ),
-        height_px=440,
+        height_px=560 if best else 400,
     )
 
 
@@ -102,7 +105,7 @@ def _points(
         against = f" ({t.ratio:.3f} x the default near it)" if t.ratio and t.settings else ""
         value = (t.value_us or 0) / scale
         listed = named(t.settings).replace(" ", "\n")
-        texts.append(f"trial {t.number}: {value:.4g} {unit}{against}\n{listed}")
+        texts.append(f"launch {t.number}: {value:.4g} {unit}{against}\n{listed}")
     return {
         "type": "scatter",
         "mode": "markers",
@@ -115,23 +118,31 @@ def _points(
     }
 
 
-def _line(
-    name: str, x: list[int], y: list[float], index: int, dash: str, scale: float, hv: bool = False
-) -> dict[str, Any]:
+def _line(name: str, x: list[int], y: list[float], index: int, dash: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
         "name": name,
         "x": x,
-        "y": [value / scale for value in y],
+        "y": y,
         "hoverinfo": "skip",
-        "line": {
-            "color": plots.colour(index),
-            "dash": dash,
-            "width": 2,
-            "shape": "hv" if hv else "linear",
-        },
+        "line": {"color": plots.colour(index), "dash": dash, "width": 2},
     }
+
+
+def _ratios(trials: list[Trial]) -> dict[str, Any]:
+    lower = [t.ratio for t in trials if t.ratio is not None]
+    # One candidate ten times slower must not flatten the rest: it stays in the upper panel.
+    top = max(1.3, 2 * min(lower))
+    shown = [t for t in trials if t.ratio is not None and t.ratio <= top]
+    trace = _points("candidate", shown, 1, "circle", 1.0, "us")
+    return {**trace, "y": [t.ratio for t in shown], "yaxis": "y2", "showlegend": False}
+
+
+def _best_line(best: list[Trial], last: int) -> dict[str, Any]:
+    x, y = [t.number for t in best], [t.ratio or 1.0 for t in best]
+    line = _line("best so far", [*x, last], [*y, y[-1]], 3, "solid")
+    return {**line, "line": {**line["line"], "shape": "hv"}, "yaxis": "y2"}
 
 
 def _failures(outcome: str, trials: list[Trial], height: float, index: int) -> dict[str, Any]:
@@ -143,57 +154,45 @@ def _failures(outcome: str, trials: list[Trial], height: float, index: int) -> d
         "x": [t.number for t in trials],
         "y": [height] * len(trials),
         "text": [
-            f"trial {t.number}: {outcome}\n{named(t.settings)}\n{t.reason}".strip() for t in trials
+            f"launch {t.number}: {outcome}\n{named(t.settings)}\n{t.reason}".strip() for t in trials
         ],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {"color": plots.colour(2), "symbol": symbols[index % 5], "size": 10},
     }
 
 
-def _drift(trials: list[Trial]) -> tuple[list[int], list[float]]:
-    """Return where the default stood at each trial, by the default each was scored against."""
-    points = [(t.number, t.default_us) for t in trials if t.default_us is not None]
+def _drift(trials: list[Trial], scale: float) -> tuple[list[int], list[float]]:
+    """Return where the default stood at each launch, by the default each was scored against."""
+    points = [(t.number, t.default_us / scale) for t in trials if t.default_us is not None]
     return [number for number, _ in points], [value for _, value in points]
 
 
-def _best(candidates: list[Trial], defaults: list[Trial]) -> list[Trial]:
-    """Return the trials that were the best when they were measured, and the last one reached.
+def _best(candidates: list[Trial]) -> list[Trial]:
+    """Return the candidates of the search that were its best, by ratio, when they were measured.
 
-    Best by ratio to the default near it, which is what the search decides by; without such a
-    default, by value.
+    Later stages launch the same few candidates again; those are not finds.
     """
     best: list[Trial] = []
     for trial in candidates:
-        if not best or _score(trial) < _score(best[-1]):
+        searching = trial.stage in ("search", "")
+        if searching and trial.ratio is not None and (not best or trial.ratio < _score(best[-1])):
             best.append(trial)
-    last = max((t.number for t in [*candidates, *defaults]), default=0)
-    if best and best[-1].number < last:
-        final = best[-1]
-        best.append(
-            Trial(
-                number=last,
-                stage=final.stage,
-                settings=final.settings,
-                outcome="ok",
-                value_us=final.value_us,
-                default_us=final.default_us,
-            )
-        )
     return best
 
 
 def _score(trial: Trial) -> float:
-    return trial.ratio if trial.ratio is not None else (trial.value_us or float("inf"))
+    return trial.ratio if trial.ratio is not None else float("inf")
 
 
 def _says(trials: list[Trial], best: list[Trial]) -> str:
     counts = Counter(t.outcome for t in trials)
     ends = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    text = f"{len(trials)} launches: {ends}."
     if not best:
-        return f"{len(trials)} trials: {ends}. None gave a time."
-    winner = best[0] if len(best) == 1 else min(best, key=lambda t: (_score(t), t.number))
-    ratio = f"{winner.ratio:.3f} x the default" if winner.ratio is not None else "the lowest value"
+        return f"{text} No candidate of the search gave a time."
+    winner = best[-1]
     return (
-        f"{len(trials)} trials: {ends}. Best of the search: trial {winner.number}, {ratio}, "
-        f"{named(winner.settings)}. A search's best is lucky; only a confirmed value is published."
+        f"{text} Best of the search: launch {winner.number}, {winner.ratio:.3f} x the default, "
+        f"{named(winner.settings)}. A search's best is lucky; only a confirmed value is published. "
+        "Above the times, with the default as it drifts; below the ratios, with the best so far."
     )

@@ -258,6 +258,7 @@ def make_study(tmp_path: Path) -> Callable[..., Path]:
                         params={k: line["env"].get(k, "unset") for k in knobs},
                         distributions=space,
                         value=run.step.total_us[0][0],
+                        user_attrs={"value_us": run.step.total_us[0][0]},
                     )
                 )
         study.add_trials(done)

@@ -153,8 +153,8 @@ def test_best_so_far_falls_by_ratio_to_the_default_near_it() -> None:
     plot = figure(section, "search-history")
     best = next(trace for trace in plot.data if trace["name"] == "best so far")
     assert best["x"] == [1, 2]
-    assert best["y"] == [90, 90]
-    assert "4 trials: 3 ok, 1 hung. Best of the search: trial 1, 0.900 x the default" in plot.says
+    assert best["y"] == [0.9, 0.9]
+    assert "4 launches: 3 ok, 1 hung. Best of the search: launch 1, 0.900 x the" in plot.says
     failed = next(p for p in section.parts if isinstance(p, Table))
     assert list(failed.rows[0]) == [3, "hung", "A=3", "30 s"]
 
@@ -251,5 +251,5 @@ def test_a_bad_file_is_one_line_that_names_it(
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CollbenchError, match="holds no profile, study or run record"):
+    with pytest.raises(CollbenchError, match="holds no profile and no sweep"):
         sources.read(tmp_path)

@@ -52,9 +52,9 @@ def test_a_study_shows_every_launch_and_what_mattered(make_study: Make, tmp_path
     before = study.read_bytes()
     write([study], out)
     text = out.read_text()
-    assert "Every trial, in the order measured (60)" in text
+    assert "Every launch, in the order measured (60)" in text
     assert "Importance of the searched settings" in text
-    assert "60 trials: 58 ok, 2 hung" in text
+    assert "60 launches: 58 ok, 2 hung" in text
     assert study.read_bytes() == before, "the study file is only read"
 
 
