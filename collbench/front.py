@@ -129,6 +129,8 @@ def run_module(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -
         code = error.code
         if rank == 0:
             print(f"collbench: {error}", file=sys.stderr, flush=True)
+        elif code == Exit.FAILED:  # perhaps of this rank alone
+            print(f"collbench: rank {rank}: {error.what}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED
     if not folder:

@@ -212,7 +212,10 @@ def _library_log(folder: Path) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is not empty, printable and at most 200 characters."""
+    """Return the last line of a log that says something, printable, at most 200 characters.
+
+    Open MPI frames what it says in lines of dashes.
+    """
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -220,5 +223,5 @@ def last_line(log: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    text = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    text = next((line.strip() for line in reversed(lines) if line.strip(" -*=\t")), "")
     return "".join(char for char in text if char.isprintable())[:200]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from collbench.errors import CollbenchError, Exit
 
-_LEAVE_WAIT_S = 10.0
+_LEAVE_WAIT_S = 60.0
 
 
 class ControlStore(Protocol):
@@ -131,7 +131,7 @@ class TorchStore:
         return bytes(self._store.compare_set(key, "", value)).decode()
 
     def leave(self) -> None:
-        """Say goodbye; the host stays until every rank has, for at most 10 s."""
+        """Say goodbye; the host stays until every rank has, for at most a minute."""
         try:
             self._store.set(f"bye/{self.rank}", "1")
             if not self._hosted:
