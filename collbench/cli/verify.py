@@ -1,0 +1,119 @@
+"""`collbench verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collbench.live.verify import Result, Wanted
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("profile", metavar="PROFILE")
+@click.option("--pid", "pids", type=int, multiple=True, help="Worker, or what started the workers.")
+@click.option("--match", help="Regular expression on command lines and process titles.")
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    help="The server's log, with NCCL's lines in it (NCCL_DEBUG=INFO).",
+)
+@click.option("--wait", type=float, help="Seconds to wait until every worker is up and live.")
+@click.option(
+    "--ranks", type=click.IntRange(1), help="Workers there have to be [default: the profile's]."
+)
+@click.option(
+    "--like",
+    type=click.Choice(["auto", "none", "sglang", "vllm"]),
+    default="auto",
+    show_default=True,
+    help="Server whose own writes are known.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json-file", type=click.Path(path_type=Path), help="Write the document to a file.")
+def verify(
+    profile: str,
+    pids: tuple[int, ...],
+    match: str | None,
+    log: Path | None,
+    wait: float | None,
+    ranks: int | None,
+    like: str,
+    as_json: bool,
+    json_file: Path | None,
+) -> int:
+    r"""Prove that a running server has a profile, in every worker.
+
+    Without --pid and --match the workers are found by their GPUs, their titles and MPI launchers.
+    Reading another user's processes needs root or CAP_SYS_PTRACE. Nothing is stopped or changed.
+
+    Exit code: 0 live, 3 different in some worker, 4 unknown, 1 no such process, 124 --wait ran
+    out.
+
+    \b
+    Example:
+      collbench verify current
+      collbench verify results/node1/3f2a9c10b4de --pid 4711 --log server.log --json
+      collbench verify /etc/collbench/current --match sglang::scheduler --wait 600
+    """
+    from collbench.cli.output import write_document
+    from collbench.live import verify as live
+    from collbench.live.wait import until_live
+    from collbench.profiles.store import load
+
+    reference = load(profile)
+    stored = reference.profile
+    wanted = live.Wanted(
+        values=reference.values,
+        profile_id=reference.id,
+        library=stored.library if stored else "",
+        nranks=ranks or (stored.scope.nranks if stored else 0),
+        pids=pids,
+        match=match,
+        log=log,
+        like=like,
+    )
+    result, timed_out = until_live(wanted, wait)
+    code = 124 if timed_out else live.exit_code(result)
+    write_document(live.document(result, wanted, code), as_json=as_json, json_file=json_file)
+    if not as_json:
+        _print(result, wanted, timed_out=timed_out)
+    return code
+
+
+def _print(result: Result, wanted: Wanted, *, timed_out: bool) -> None:
+    from collbench.live.findings import name_of, safe_title
+    from collbench.live.text import printable
+    from collbench.profiles import MARKERS
+
+    if not result.workers:
+        where = "--pid or --match names no worker" if wanted.pids or wanted.match else "no worker"
+        click.echo(f"no such process: {where} found")
+        click.echo("  next: collbench status   shows the servers that can be seen")
+        return
+    head = {"live": "LIVE", "different": "DIFFERENT", "unknown": "UNKNOWN"}[result.verdict]
+    name = f"profile {printable(wanted.profile_id)}" if wanted.profile_id else "the env file"
+    late = ", and the time to wait is over" if timed_out else ""
+    click.echo(f"{head}: {name} in {len(result.workers)} worker(s){late}")
+    for worker in result.workers:
+        title = safe_title(worker.seen.process)[:60]
+        click.echo(f"  {name_of(worker)}  {worker.verdict:9}  {title}")
+        for setting, judged in worker.settings.items():
+            have = "not set" if judged.have is None else printable(judged.have)
+            source = judged.evidence or "nothing seen"
+            mark = " (marker)" if setting in MARKERS else ""
+            if judged.verdict == "live":
+                click.echo(f"    {setting}={printable(judged.want)}  live  [{source}]{mark}")
+            else:
+                note = f"; {printable(judged.note)}" if judged.note else ""
+                click.echo(
+                    f"    {setting}  {judged.verdict}: {have}, wanted {printable(judged.want)}"
+                    f"  [{source}{note}]{mark}"
+                )
+    if result.path is not None:
+        through = {True: "through NCCL", False: "not through NCCL", None: "not known"}
+        click.echo(f"decode: {through[result.path.nccl]} ({printable(result.path.evidence)})")
+    for found in result.findings:
+        click.echo(f"{found['code']}: {found['evidence']}\n  next: {found['next']}")

@@ -1,0 +1,1 @@
+"""What running processes really have: environments, libraries, files, logs. Read-only."""

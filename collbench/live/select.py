@@ -1,0 +1,155 @@
+"""Which processes are a server's workers.
+
+By pid (a launcher's pid means the workers below it), by a pattern on the title, or without
+either: what NVML sees on the GPUs, what has a worker's title, and ranks below mpirun.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from collbench.errors import CollbenchError
+from collbench.live import memory, processes
+from collbench.live.processes import Process
+
+_MPI_LAUNCHER = re.compile(
+    r"(?:^|/)(?:mpirun|mpiexec(?:\.\w+)?|prterun|prted|orted|hydra_\w+)(?: |$)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The workers found, and what could not be looked into."""
+
+    workers: list[Process]
+    hidden: list[int]
+    """Candidates whose memory map may not be read."""
+
+
+class Selector:
+    """Chooses workers among the processes of one snapshot."""
+
+    def __init__(self, table: Mapping[int, Process], gpu_pids: Collection[int] = ()) -> None:
+        own = {os.getpid(), *(p.pid for p in processes.ancestors(os.getpid(), table))}
+        self.table = table
+        self.gpu_pids = set(gpu_pids)
+        self.below = processes.children(table)
+        self.own = own
+        """This process and what started it: their command lines hold the pattern itself."""
+        self.hidden: set[int] = set()
+        self._maps: dict[int, bool] = {}
+
+    def by_pid(self, pids: Iterable[int]) -> list[Process]:
+        """Return the workers at or below the given pids.
+
+        Raises:
+            CollbenchError: a pid is not there.
+        """
+        found: dict[int, Process] = {}
+        for pid in pids:
+            if pid not in self.table:
+                raise CollbenchError(
+                    f"--pid: no process {pid}", fix="collbench status   shows the servers", code=1
+                )
+            found |= {p.pid: p for p in self._workers_below(pid)}
+        return list(found.values())
+
+    def by_match(self, pattern: str) -> list[Process]:
+        """Return the workers at or below the processes whose title matches.
+
+        Raises:
+            CollbenchError: the pattern is not a regular expression.
+        """
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise CollbenchError(
+                f"--match: {pattern!r} is not a regular expression: {error}",
+                fix="for example --match 'sglang::scheduler'",
+            ) from error
+        matched = [
+            p.pid for p in self.table.values() if p.pid not in self.own and compiled.search(p.title)
+        ]
+        found: dict[int, Process] = {}
+        for pid in matched:
+            inner = [p for p in processes.descendants(pid, self.below)[1:] if p in matched]
+            workers = self._workers_below(pid)
+            if inner and [p.pid for p in workers] == [pid]:
+                continue
+            found |= {p.pid: p for p in workers}
+        return list(found.values())
+
+    def all(self) -> list[Process]:
+        """Return the workers of every server on this machine."""
+        roots = [p.pid for p in self.table.values() if p.serves or _MPI_LAUNCHER.search(p.title)]
+        found: dict[int, Process] = {}
+        for pid in roots:
+            workers = self._workers_below(pid, strict=True)
+            found |= {p.pid: p for p in workers}
+        for pid in self.gpu_pids - set(found) - self.own:
+            if pid in self.table and self._maps_library(pid):
+                found[pid] = self.table[pid]
+        return list(found.values())
+
+    def server_of(self, process: Process) -> Process:
+        """Return the process that stands for the server a worker belongs to.
+
+        The outermost server or MPI launcher above it; where there is none, its parent.
+        """
+        best = process
+        for parent in processes.ancestors(process.pid, self.table):
+            if parent.pid == 1 or parent.pid in self.own:
+                break
+            launches = parent.serves or _MPI_LAUNCHER.search(parent.title)
+            if launches or (best is process and not parent.helps):
+                best = parent
+        return best
+
+    def _workers_below(self, pid: int, *, strict: bool = False) -> list[Process]:
+        """Return the workers at or below a process.
+
+        The first of these rules that finds any: on a GPU by NVML or by title; ranks of MPI; maps
+        libnccl. Failing all: the processes without children, helpers left out (not if `strict`).
+        """
+        tree = [p for p in processes.descendants(pid, self.below) if p not in self.own]
+        known = [self.table[p] for p in tree if p in self.table]
+        rules: list[Callable[[Process], bool]] = [
+            lambda p: p.computes or (p.pid in self.gpu_pids and not p.helps),
+            lambda p: not self.below.get(p.pid) and self._is_mpi(p),
+            lambda p: not p.helps and self._maps_library(p.pid),
+        ]
+        for rule in rules:
+            chosen = [p for p in known if rule(p)]
+            if chosen:
+                return _innermost_engines(chosen)
+        if strict:
+            return []
+        leaves = [p for p in known if not self.below.get(p.pid) and not p.helps]
+        return leaves or known[:1]
+
+    def _is_mpi(self, process: Process) -> bool:
+        if not any(
+            _MPI_LAUNCHER.search(p.title) for p in processes.ancestors(process.pid, self.table)
+        ):
+            return False
+        return not process.helps and not _MPI_LAUNCHER.search(process.title)
+
+    def _maps_library(self, pid: int) -> bool:
+        if pid not in self._maps:
+            try:
+                paths = {m.executable_name for m in memory.mappings(pid)}
+                self._maps[pid] = any(processes.LIBRARY.search(path) for path in paths)
+            except memory.UnreadableError as error:
+                self._maps[pid] = False
+                if error.why == "no_permission":
+                    self.hidden.add(pid)
+        return self._maps[pid]
+
+
+def _innermost_engines(chosen: list[Process]) -> list[Process]:
+    """Drop vLLM's engine cores that have workers of their own: then those hold the GPUs."""
+    parents = {p.parent for p in chosen}
+    return [p for p in chosen if not ("EngineCore" in p.title and p.pid in parents)]

@@ -1,0 +1,96 @@
+"""Text of other processes made safe to print: no control characters, no secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+"""Escape sequences: CSI, the string sequences (OSC, DCS, ...), and the short ones."""
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+"""Control characters, and those that reorder or hide text; tabs stay."""
+_SECRET_NAME = re.compile(
+    r"api[-_]?key|token|secret|passw|credential|private|auth(?!or)|cookie|access[-_]?key|(^|[-_])key$",
+    re.IGNORECASE,
+)
+_NO_SECRET = re.compile(
+    r"tokenizer|tokens?[-_]|[-_]tokens$|max[-_]?token|tokenspeed|token[-_](?:step|usage|bucket)",
+    re.IGNORECASE,
+)
+_URL = re.compile(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
+_LOOKS_SECRET = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|xox[abprs]-[A-Za-z0-9-]{8,}"
+    r"|AKIA[0-9A-Z]{12,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]+|nvapi-[A-Za-z0-9_-]{8,}"
+    r"|glpat-[A-Za-z0-9_-]{8,})"
+)
+REDACTED = "***"
+MAX_CHARS = 400
+
+
+def printable(text: str, limit: int = MAX_CHARS) -> str:
+    """Return text without escape sequences and control characters, cut to `limit`."""
+    clean = _UNSAFE.sub("", _ESCAPE.sub("", text))
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether an option or variable of this name holds a secret.
+
+    >>> is_secret_name("--api-key"), is_secret_name("--tokenizer-path"), is_secret_name("HF_TOKEN")
+    (True, False, True)
+    """
+    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET.search(name)
+
+
+def redacted(text: str) -> str:
+    """Return text without what looks like a token, and without passwords in URLs."""
+    return _LOOKS_SECRET.sub(REDACTED, _URL.sub(rf"\1{REDACTED}@", text))
+
+
+def safe_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with its secrets replaced, safe to print.
+
+    A secret is the value of an option or assignment with a telling name (``--api-key X``,
+    ``--api-key=X``, ``TOKEN=X``, ``-H 'Authorization: ...'``), the password in a URL, and what has
+    the form of a known kind of token.
+    """
+    safe: list[str] = []
+    hide_next = False
+    for argument in arguments:
+        if hide_next and not argument.startswith("--"):
+            safe.append(REDACTED)
+            continue  # an option may take several keys
+        hide_next = False
+        name, equals, _ = argument.partition("=")
+        if equals and is_secret_name(name):
+            safe.append(f"{printable(name)}={REDACTED}")
+        elif argument.startswith("-") and not equals and is_secret_name(argument):
+            safe.append(printable(argument))
+            hide_next = True
+        elif ":" in argument and is_secret_name(argument.partition(":")[0]):
+            safe.append(f"{printable(argument.partition(':')[0])}: {REDACTED}")
+        elif re.search(r"[\s;&|]", argument):
+            safe.append(printable(_hide_words(redacted(argument))))
+        else:
+            safe.append(printable(redacted(argument)))
+    return safe
+
+
+def _hide_words(text: str) -> str:
+    """Hide secrets in an argument that is itself a command or a title with blanks in it."""
+    words = re.split(r"([\s;&|'\"]+)", text)
+    hide = False
+    for index in range(0, len(words), 2):
+        word = words[index]
+        name, equals, _ = word.partition("=")
+        if hide and word and not word.startswith("--"):
+            words[index] = REDACTED
+        hide = not equals and word.startswith("-") and is_secret_name(word)
+        if equals and is_secret_name(name):
+            words[index] = f"{name}={REDACTED}"
+    return "".join(words)
