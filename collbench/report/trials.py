@@ -56,7 +56,7 @@ def _history(trials: list[Trial]) -> Figure:
         some = [t for t in failed if t.outcome == outcome]
         data.append(_failures(outcome, some, max(values, default=1.0) * 1.05, index))
     best = _best(candidates)
-    layout = {
+    layout: dict[str, Any] = {
         "xaxis": plots.axis("launch", domain=[0, 1], anchor="y2" if best else "y"),
         "yaxis": plots.axis(f"objective, {unit}"),
     }
@@ -80,7 +80,7 @@ def _history(trials: list[Trial]) -> Figure:
             columns=["launch", "stage", "settings", "outcome", f"objective {unit}", "ratio"],
             rows=[_row(t, scale) for t in trials],
             folded=True,
-            note="Ratio: against the default measured near it, which is what the search decides by.",
+            note="Ratio: to the default measured near it, which is what the search decides by.",
         ),
         height_px=560 if best else 400,
     )
