@@ -152,10 +152,12 @@ def _lead(
     whole: dict[str, Any] = documents[0]
     if len(documents) > 1:
         whole["hazard"] = documents[1]
-    report = _report(stem, documents)
+    own = stem.with_suffix(".json")
+    write_atomic(own, json.dumps(whole, indent=2) + "\n")
+    report = _report(own, whole["profile"])
     if report is not None:
         whole["report"] = str(report)
-    write_atomic(stem.with_suffix(".json"), json.dumps(whole, indent=2) + "\n")
+        write_atomic(own, json.dumps(whole, indent=2) + "\n")
     if given.json_file is not None:
         write_atomic(given.json_file, json.dumps(whole, indent=2) + "\n")
     if given.as_json:
@@ -200,9 +202,15 @@ def _say_resume(arguments: Sequence[str], why: str) -> None:
     print(f"collbench: {why}; go on with: collbench sweep {shlex.join(words)}", file=sys.stderr)
 
 
-def _report(stem: Path, documents: list[dict[str, Any]]) -> Path | None:
-    """Write the page beside the study, where the extra `report` is installed."""
-    return None
+def _report(own: Path, profile: str | None) -> Path | None:
+    """Write the page of a sweep, where the extra `report` is installed; say why where it fails."""
+    from collbench.report import write_sweep
+
+    try:
+        return write_sweep(own, Path(profile) if profile is not None else None)
+    except CollbenchError as error:
+        print(f"collbench: no report: {error.what}", file=sys.stderr)
+        return None
 
 
 class _Drafts:
