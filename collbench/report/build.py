@@ -187,7 +187,7 @@ def over_time(stories: Sequence[Story]) -> Page:
     settings = settings_text(stories[-1].settings)
     return Page(
         title=f"Profiles of {where}",
-        verdict=f"{len(stories)} profiles; the newest: {last.verdict} ({settings})",
+        verdict=f"{len(stories)} results; the newest: {last.verdict} ({settings})",
         good=last.good,
         sections=[comparison.history(stories), *last.sections],
     )

@@ -44,6 +44,7 @@ def verdict_sentence(document: Mapping[str, Any]) -> str:
     """Return the verdict of a sweep as one sentence."""
     default, winner = document.get("default_us"), document.get("winner_us")
     ratio, interval = document.get("ratio"), document.get("interval")
+    base = "the safe profile" if document.get("reference") else "the default"
     if document.get("verdict") == "profile" and default and winner and ratio:
         between = (
             f", 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"
@@ -51,13 +52,13 @@ def verdict_sentence(document: Mapping[str, Any]) -> str:
             else ""
         )
         return (
-            f"Faster: {time_text(default)} with the default, {time_text(winner)} with the "
+            f"Faster: {time_text(default)} with {base}, {time_text(winner)} with the "
             f"profile, {percent_text(ratio)} time (ratio {ratio:.3f}{between}), "
             "confirmed on fresh launches."
         )
     reason = clean(document.get("reason") or _why_default(document), 400)
     at = f" ({time_text(default)})" if default else ""
-    return f"Keep the default{at}: {reason.rstrip('.')}."
+    return f"Keep {base}{at}: {reason.rstrip('.')}."
 
 
 def _why_default(document: Mapping[str, Any]) -> str:
@@ -93,10 +94,12 @@ def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
             found.append((label, clean(document[key], 1000)))
     if document.get("not_searched"):
         hazards = [clean(name) for name in document["not_searched"]]
-        command = "collbench sweep " + " ".join(
+        command = document.get("not_searched_command") or "collbench sweep " + " ".join(
             [*_spec(document), *(f"--allow {shlex.quote(name)}" for name in hazards)]
         )
-        found.append(("Not searched", f"{', '.join(hazards)} (hazards); {command}"))
+        found.append(("Not searched", f"{', '.join(hazards)} (hazards); {clean(command, 1000)}"))
+    found += [("Must hold", clean(text, 400)) for text in document.get("must_hold") or ()]
+    found += [("Note", clean(text, 400)) for text in document.get("notes") or ()]
     found += [("Warning", clean(text, 400)) for text in document.get("warnings") or ()]
     return found
 

@@ -75,7 +75,7 @@ def test_a_machine_folder_becomes_a_history(make_profile: Make, tmp_path: Path) 
     out = tmp_path / "report.html"
     write([first.parent], out)
     text = out.read_text()
-    assert "2 profiles; the newest: Faster" in text
+    assert "2 results; the newest: Faster" in text
     assert text.index("2026-01-02T00:00:00Z") < text.index("2026-02-02T00:00:00Z")
 
 

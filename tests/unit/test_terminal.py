@@ -89,6 +89,22 @@ def test_a_kept_default_says_why_and_never_ends_in_a_hazard() -> None:
     assert verdict_sentence(given).endswith("exposed communication is 1.2 % of the step.")
 
 
+def test_a_profile_with_hazards_is_compared_with_the_safe_one_and_says_what_must_hold() -> None:
+    hazard = PROFILE | {
+        "reference": {"NCCL_MIN_NCHANNELS": "16"},
+        "must_hold": ["a captured and an eager call on one communicator never overlap"],
+        "not_searched": [],
+    }
+    text = sweep_summary(hazard)
+    assert "with the safe profile" in flat(text)
+    assert "Must hold" in text
+
+
+def test_the_command_that_would_search_the_rest_is_the_sweeps_own() -> None:
+    own = PROFILE | {"not_searched_command": "collbench sweep decode --budget 5m --allow p2p"}
+    assert "collbench sweep decode --budget 5m --allow p2p" in flat(sweep_summary(own))
+
+
 def test_a_lost_confirmation_shows_the_interval_that_lost() -> None:
     text = verdict_sentence(KEPT | {"ratio": 0.991, "interval": [0.97, 1.01]})
     assert "ratio on fresh launches was 0.991 (0.970 to 1.010)" in text
