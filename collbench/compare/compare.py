@@ -23,6 +23,8 @@ Verdict = Literal["faster", "slower", "no_difference", "too_few_launches", "not_
 ALPHA = 0.05
 MARGIN = 0.01
 """Smallest difference that is called one: launches of one sitting say nothing of the next day's."""
+NOISY = 0.05
+"""Launch-to-launch sd, as a fraction, from which a machine is called noisy."""
 STEP = "step"
 
 
@@ -117,11 +119,11 @@ def compare(
         paired=paired,
         tested=sum(joined.testable for joined in cases),
         margin=margin,
-        warnings=tuple(_warnings(mine, other, unsaid)),
+        warnings=tuple(_warnings(mine, other, unsaid, paired=paired)),
     )
 
 
-def _warnings(a: Results, b: Results, unsaid: Sequence[str]) -> list[str]:
+def _warnings(a: Results, b: Results, unsaid: Sequence[str], *, paired: bool) -> list[str]:
     said = [f"{key}: only one record says it; not compared" for key in unsaid]
     for name, one in (("A", a), ("B", b)):
         said += [f"{name}: {what}: {why}" for what, why in one.failed]
@@ -130,6 +132,11 @@ def _warnings(a: Results, b: Results, unsaid: Sequence[str]) -> list[str]:
             for case in one.cases
             if case.host_bound
         ]
+        spreads = [(stats.relative_sd(c.values_us) or 0.0, c.case.key) for c in one.cases]
+        worst, key = max(spreads, default=(0.0, ""))
+        if worst > NOISY:
+            remedy = "" if paired else "; only records whose launches alternate can tell then"
+            said.append(f"{name}: launches of {key} differ by {worst:.0%} (sd): noisy{remedy}")
     return said
 
 

@@ -247,6 +247,15 @@ def test_a_key_that_one_record_lacks_is_a_warning(make_record: Maker) -> None:
     assert any(w.startswith("torch: only one record") for w in found.warnings)
 
 
+def test_noisy_launches_are_a_warning_with_the_remedy(make_record: Maker) -> None:
+    quiet = make_record({SMALL: around(10.0, sd=0.01)})
+    noisy = make_record({SMALL: around(10.0, sd=0.5), LARGE: around(60.0)})
+    warnings = compare(quiet, noisy, across=["cases"]).warnings
+    assert [w for w in warnings if "noisy" in w and w.startswith("B")]
+    assert not [w for w in warnings if w.startswith("A")]
+    assert "alternate" in warnings[-1]
+
+
 def test_nothing_in_common_is_not_comparable(make_record: Maker) -> None:
     found = compare(make_record({}), make_record({}))
     assert found.exit_code == Exit.NOT_COMPARABLE
