@@ -33,8 +33,14 @@ class Context:
     """A confirming job, without settings."""
 
 
-def run_record(context: Context, settings: Mapping[str, str], launches: Sequence[Run]) -> RunRecord:
-    """Return the record of one arm of the confirmation."""
+def run_record(
+    context: Context,
+    settings: Mapping[str, str],
+    launches: Sequence[Run],
+    *,
+    interleaved: str | None = None,
+) -> RunRecord:
+    """Return the record of one arm of the confirmation; `interleaved` names its pairs."""
     return RunRecord(
         collbench=__version__,
         created=now_utc(),
@@ -48,6 +54,7 @@ def run_record(context: Context, settings: Mapping[str, str], launches: Sequence
         pinned=dict(context.pinned),
         job=replace(context.job, settings=dict(settings)),
         launches=list(launches),
+        interleaved=interleaved,
     )
 
 
@@ -131,8 +138,13 @@ def publish_profile(result: StudyResult, context: Context, results: Path) -> Pat
         not_searched=tuple(result.not_searched),
     )
     arms = {"default.json": result.reference, "profile.json": result.settings}
+    runs = {name: confirming_runs(result, settings) for name, settings in arms.items()}
+    # Launch k of one arm is the neighbour of launch k of the other, unless one of them was lost.
+    lost = any(run.outcome != "ok" for phase, run in result.runs if phase == "confirm")
+    even = len({len(launches) for launches in runs.values()}) == 1
+    pairs = f"confirmation {now_utc()}" if even and not lost else None
     files = {
-        f"records/{name}": dump(run_record(context, settings, confirming_runs(result, settings)))
+        f"records/{name}": dump(run_record(context, settings, runs[name], interleaved=pairs))
         for name, settings in arms.items()
     }
     return publish(results, profiles.machine_slug(machine), profile, files=files)
