@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -42,6 +43,13 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
 def rest_of_sweep(pairs: int) -> int:
     """Return the launches that shortlist, ablation, confirmation and proof need at most."""
     return 30 + 20 + 2 * pairs + 5
+
+
+def search_seconds(budget: Budget, seconds_per_launch: float, elapsed: float, pairs: int) -> float:
+    """Return the seconds that the search may take; infinite under a budget of launches."""
+    if budget.seconds is None:
+        return math.inf
+    return budget.seconds - elapsed - rest_of_sweep(pairs) * seconds_per_launch
 
 
 def plan_launches(

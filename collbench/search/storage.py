@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ def open_study(
     shown = redact(storage) if isinstance(storage, str) else "this storage"
     plain = json.loads(json.dumps(spec, sort_keys=True))
     try:
-        opened = optuna.storages.get_storage(storage)
+        opened = open_storage(storage)
         known = {s.study_name for s in optuna.get_all_study_summaries(storage=opened)}
         _refuse_name(name, known, resume=resume, shown=shown)
         study = optuna.create_study(
@@ -71,9 +72,31 @@ def open_study(
     return study
 
 
+def open_storage(storage: str | optuna.storages.BaseStorage) -> optuna.storages.BaseStorage:
+    """Open a storage; a SQLite file gets a write-ahead log, which a kill cannot cut.
+
+    With it a stored launch costs no wait for the disk (some ten commits a trial would cost a
+    tenth of the sweep), and only a power cut can lose the last of them.
+    """
+    if not isinstance(storage, str) or not storage.startswith("sqlite:///"):
+        return optuna.storages.get_storage(storage)
+    path = storage.removeprefix("sqlite:///")
+    if path in ("", ":memory:") or "?" in path:
+        return optuna.storages.get_storage(storage)
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        return connection
+
+    return optuna.storages.RDBStorage(storage, engine_kwargs={"creator": connect})
+
+
 def has_study(storage: str | optuna.storages.BaseStorage, name: str) -> bool:
     """Return whether a storage holds a study of that name."""
-    return name in {s.study_name for s in optuna.get_all_study_summaries(storage=storage)}
+    opened = open_storage(storage)
+    return name in {s.study_name for s in optuna.get_all_study_summaries(storage=opened)}
 
 
 def _refuse_name(name: str, known: set[str], *, resume: bool, shown: str) -> None:

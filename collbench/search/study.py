@@ -18,7 +18,7 @@ from collbench.confirm.statistics import pairs_for, visible_gain
 from collbench.job import Run, Settings
 from collbench.lab import Lab
 from collbench.search.ablate import Removal, ablate
-from collbench.search.budget import plan_launches
+from collbench.search.budget import plan_launches, search_seconds
 from collbench.search.engine import Engine
 from collbench.search.events import Progress
 from collbench.search.history import History
@@ -177,6 +177,9 @@ class Study:
             launches=launches,
             seed=options.seed,
             base=self.reference,
+            seconds_left=search_seconds(
+                options.budget, floor.seconds_per_launch, elapsed, self.pairs
+            ),
         )
         engine.run()
         self.searched = searched(history)
@@ -184,7 +187,7 @@ class Study:
 
     def _shortlist(self, history: History, floor: Floor) -> list[Short]:
         best_seen = next(iter(history.ranking()), None)
-        if best_seen is not None and best_seen.log < 0:
+        if best_seen and best_seen.log < 0:
             self.search_winner = self.reference | dict(best_seen.key)
         chosen = pick(history)
         if not chosen:
