@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from collbench.report import comparison, host, links, mattered, sizes, step, trials
-from collbench.report.parts import Page, Part, Section, Tiles
+from collbench.report.parts import Page, Part, Section, Table, Text, Tiles
 from collbench.report.story import Arm, Story
 from collbench.report.values import case_launches, ratio_of, step_value
 from collbench.terminal.summary import verdict_sentence
@@ -117,9 +117,12 @@ def _overview(story: Story) -> list[Part]:
     if document.get("trials"):
         tiles.append(("trials", str(document["trials"]), "searched"))
     parts: list[Part] = [Tiles(tiles=tiles)] if tiles else []
+    parts += [
+        Text(text=f"This holds only where: {text}", kind="warning")
+        for text in document.get("must_hold") or ()
+    ]
+    parts += [Text(text=str(text)) for text in document.get("notes") or ()]
     if story.settings:
-        from collbench.report.parts import Table
-
         parts.append(
             Table(
                 caption="Settings",
@@ -127,6 +130,10 @@ def _overview(story: Story) -> list[Part]:
                 rows=[[name, value] for name, value in story.settings.items()],
             )
         )
+    hazards = ", ".join(str(name) for name in document.get("not_searched") or ())
+    if hazards:
+        text = f"Not searched: {hazards}."
+        parts.append(Text(text=f"{text} {document.get('not_searched_command') or ''}".strip()))
     return parts
 
 

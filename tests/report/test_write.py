@@ -3,6 +3,8 @@
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from collbench.report import write
 from collbench.report.sources import read
 
 Make = Callable[..., Path]
+ROOT = Path(__file__).parent.parent.parent
 
 
 def data_of(text: str) -> dict[str, list[object]]:
@@ -56,6 +59,26 @@ def test_a_study_shows_every_launch_and_what_mattered(make_study: Make, tmp_path
     assert "Importance of the searched settings" in text
     assert "60 launches: 58 ok, 2 hung" in text
     assert study.read_bytes() == before, "the study file is only read"
+
+
+@pytest.mark.slow
+def test_500_launches_take_under_5_s_500_mb_and_6_mb_of_page(make_study: Make) -> None:
+    command = [sys.executable, "-m", "benchmarks.report_speed", str(make_study(500))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    figures = json.loads(done.stdout)
+    assert figures["seconds"] < 5
+    assert figures["peak_mb"] < 500
+    assert figures["page_mb"] < 6
+
+
+def test_help_imports_neither_plotly_nor_pandas_nor_optuna() -> None:
+    code = (
+        "import sys; from collbench.cli import call; call(['report', '--help']); "
+        "heavy = {'plotly', 'pandas', 'optuna', 'scipy', 'pydantic', 'torch'} & set(sys.modules); "
+        "sys.exit(' '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_sqlite_file_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
