@@ -64,9 +64,9 @@ def version_of(path: Path) -> str | None:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             match = _IN_FILE.search(data)
+            return match[1].decode() if match else None
     except (OSError, ValueError):
         return None
-    return match[1].decode() if match else None
 
 
 def will_load(command: str, environ: Mapping[str, str]) -> Path | None:
