@@ -79,6 +79,8 @@ def trial_line(
 ) -> str:
     """Return one trial as one line of a log."""
     of = f"/{state.trials}" if state.trials else ""
+    if not settings and outcome == "ok":
+        return f"{state.stage} {state.trial}{of}: default"
     result = clean(outcome) if ratio is None else f"{ratio:.3f}x default"
     text = f"{state.stage} {state.trial}{of}: {result}: {settings_text(settings)}"
     return text + (f": {clean(reason)}" if reason else "")

@@ -171,6 +171,14 @@ def test_a_log_has_one_line_an_event_and_no_escape() -> None:
     ]
 
 
+def test_a_launch_of_the_default_has_no_ratio_to_itself() -> None:
+    stream = io.StringIO()
+    with SweepProgress(stream) as progress:
+        progress.stage("search", 4)
+        progress.trial({}, "ok", 1.0)
+    assert stream.getvalue().splitlines()[-1].endswith("s] search 1/4: default")
+
+
 def test_quiet_writes_nothing() -> None:
     for stream in (io.StringIO(), Tty()):
         with SweepProgress(stream, quiet=True) as progress:
