@@ -117,7 +117,9 @@ def _outcome(
                     f" ({result.reason})" if result is not None and result.reason else ""
                 )
                 found.setdefault("hung", (rank, text))
-    found = told | found
+    # A rank that is killed at the deadline closes its connections: what others say then is its echo.
+    if "hung" not in found:
+        found = told | found
     for kind in _WORST:
         if kind in found:
             rank, reason = found[kind]
