@@ -117,7 +117,7 @@ def _outcome(
                     f" ({result.reason})" if result is not None and result.reason else ""
                 )
                 found.setdefault("hung", (rank, text))
-    # A rank that is killed at the deadline closes its connections: what others say then is its echo.
+    # A rank killed at the deadline closes its connections: what others say then is its echo.
     if "hung" not in found:
         found = told | found
     for kind in _WORST:
