@@ -31,6 +31,8 @@ TELLING = (b" Bytes -> ", b"- Init ", b" datatype ", b"all-reduce backends")
 DATATYPE = re.compile(r"\w+: opCount \w+ .{0,200}datatype (\d+) ")
 DATATYPES = {6: "float16", 7: "float32", 8: "float64", 9: "bfloat16"}
 MAX_CALLS = 5_000_000
+FEWEST = 5
+"""all_reduces of the smallest model one would serve over several GPUs: two layers."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Process:
     """Bytes of all_gather and reduce_scatter are those of one rank's share (2.24 and later)."""
     nranks: set[int] = field(default_factory=set)
     datatypes: Counter[int] = field(default_factory=Counter)
+    others: int = 0
+    """Calls of NCCL's symmetric or copy engine kernels."""
 
 
 @dataclass(slots=True)
@@ -76,23 +80,33 @@ def read_calls(lines: Iterable[tuple[int, bytes, bool]]) -> Log:
                 log.backends = tuple(name.strip(" '\"") for name in named[1].split(","))
             continue
         process = log.processes.setdefault(message.source, Process())
-        if choice := nccl_lines.CHOICE.match(message.text):
-            if choice[5] is None and not message.ended:
-                continue
+        if call := _call(message, process):
             total += 1
             if total > MAX_CALLS:
                 raise CollbenchError(
                     f"the log has more than {MAX_CALLS} calls", fix="cut it after the graph capture"
                 )
-            name = NAMES.get(choice[1] or "")
-            if name or not choice[1]:
-                process.calls.append((name, int(choice[2])))
-            process.shares |= choice[5] is not None
+            process.calls.append(call)
         elif init := nccl_lines.INIT.search(message.text):
             process.nranks.add(int(init[4]))
         elif datatype := DATATYPE.match(message.text):
             process.datatypes[int(datatype[1])] += 1
     return log
+
+
+def _call(message: nccl_lines.Message, process: Process) -> tuple[str | None, int] | None:
+    """Return the call that a message tells of, and note how the process prints its bytes."""
+    if choice := nccl_lines.CHOICE.match(message.text):
+        if choice[5] is None and not message.ended:
+            return None
+        process.shares |= choice[5] is not None
+        name = NAMES.get(choice[1] or "")
+        return (name, int(choice[2])) if name or not choice[1] else None
+    if other := nccl_lines.OTHER_PATH.match(message.text):
+        process.shares = True
+        process.others += 1
+        return (NAMES[other[1]], int(other[3])) if other[1] in NAMES else None
+    return None
 
 
 def workload_of_log(
@@ -148,6 +162,13 @@ def workload_of_log(
     calls = with_compute(chosen, process.shares, nranks or 1, element, model)
     if model is None:
         notes.append("no compute between the calls: add --config with the model's config.json")
+    if chosen.reduces < FEWEST:
+        notes.append(f"only {chosen.reduces} all_reduces in a pass: the log may be cut")
+    if process.others:
+        notes.append(
+            f"{process.others} calls ran NCCL's symmetric or copy engine kernels, which NCCL_ALGO "
+            "and NCCL_PROTO do not steer"
+        )
     repeats = sum(p == chosen for p in found)
     notes.append(f"this pass stands {repeats} times in the log; its calls are counted once")
     return Workload(
@@ -177,9 +198,9 @@ def agreed_ranks(process: Process, tp: int | None, where: str, *, needed: bool) 
             fix=f"use {shown} ranks, or a model's config.json with --tp {tp}",
         )
     if tp is None and said is None and needed:
-        raise CollbenchError(
-            f"{where}: the log does not say how many ranks gathered", fix="add --tp N"
-        )
+        shown = " and ".join(str(n) for n in sorted(process.nranks))
+        why = f"has communicators of {shown} ranks" if shown else "does not say how many ranks"
+        raise CollbenchError(f"{where}: the log {why}: which gathered?", fix="add --tp N")
     return tp or said
 
 

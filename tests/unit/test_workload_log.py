@@ -5,6 +5,7 @@ The logs are built here in the shape NCCL prints, so that what was captured is k
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,6 +162,30 @@ def test_ranks_must_be_those_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(CollbenchError, match="does not say how many ranks"):
         load(bare)
     assert load(bare, tp=8).totals()[1][1] == VOCAB // 4 * 2 * 8
+
+
+def test_communicators_of_several_sizes_need_the_number_of_ranks(tmp_path: Path) -> None:
+    world = "node-a:7:7 [0] NCCL INFO ncclCommInitRank comm 0x2 rank 0 nranks 8 x - Init COMPLETE"
+    path = write(tmp_path, world + "\n" + "".join(lines(captured())))
+    with pytest.raises(CollbenchError, match="communicators of 4 and 8 ranks"):
+        load(path)
+    assert load(path, tp=4).totals()[1][1] == VOCAB * 2
+
+
+def test_symmetric_kernels_are_calls_and_are_noted(tmp_path: Path) -> None:
+    symmetric = re.compile(r"AllReduce: (\d+) Bytes -> .*")
+    text = symmetric.sub(
+        r"AllReduce [Symmetric]: \1 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4",
+        "".join(lines(captured())),
+    )
+    made = load(write(tmp_path, text))
+    assert made.totals()[0][3] == 2 * LAYERS + 1
+    assert any("symmetric" in note for note in made.notes)
+
+
+def test_a_pass_too_short_for_a_model_is_noted(tmp_path: Path) -> None:
+    made = load(write(tmp_path, "".join(lines(forward(1)[-3:]))))
+    assert any("may be cut" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("batch", [0, -3])
