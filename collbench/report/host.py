@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import median
 
 from collbench.job import RankFacts
 from collbench.report.links import link_text
@@ -77,6 +78,9 @@ def machine_section(story: Story) -> Section:
     ranks = _ranks(story)
     if ranks:
         parts.append(ranks)
+    memory = _memory(story)
+    if memory:
+        parts.append(Text(text=memory))
     parts.append(_method(story))
     return Section(name="machine", title="Machine and method", parts=parts)
 
@@ -118,6 +122,16 @@ def _ranks(story: Story) -> Table | None:
         rows=rows,
         folded=True,
     )
+
+
+def _memory(story: Story) -> str:
+    """Return what every arm takes of the GPU memory of a rank: channels eat KV cache."""
+    found = []
+    for arm in story.arms:
+        used = [f.memory_bytes for run in arm.runs for f in run.ranks if f.memory_bytes]
+        if used:
+            found.append(f"{arm.name} {format_size(round(median(used)))}")
+    return f"GPU memory of a rank with its communicator up: {', '.join(found)}." if found else ""
 
 
 def _method(story: Story) -> Table:

@@ -49,7 +49,7 @@ def _group(
         figures.append(_times(name, words, arms, cases, table))
         bandwidth = _bandwidth(story, name, words, arms, cases)
         figures += [bandwidth] if bandwidth else []
-    ratio = _ratio(name, words, arms, cases)
+    ratio = _ratio(story, name, words, arms, cases)
     return [
         *figures,
         *([ratio] if ratio else []),
@@ -140,7 +140,11 @@ def _bandwidth(
 
 
 def _ratio(
-    name: str, words: str, arms: list[tuple[Arm, dict[Case, list[float]]]], cases: list[Case]
+    story: Story,
+    name: str,
+    words: str,
+    arms: list[tuple[Arm, dict[Case, list[float]]]],
+    cases: list[Case],
 ) -> Figure | None:
     default = arms[0][1]
     data: list[dict[str, Any]] = []
@@ -148,7 +152,7 @@ def _ratio(
     worst, best = (1.0, ""), (1.0, "")
     for index, (arm, launches) in enumerate(arms[1:], start=1):
         have = [case for case in cases if case in launches and case in default]
-        values = [ratio_of(launches[case], default[case]) for case in have]
+        values = [ratio_of(launches[case], default[case], paired=story.paired) for case in have]
         if not have:
             continue
         hover = [_hover(arm.name, c, v, "x default") for c, v in zip(have, values, strict=True)]

@@ -9,9 +9,9 @@ from typing import Any
 from collbench.errors import CollbenchError
 from collbench.job import Run
 from collbench.profiles import store
-from collbench.record import RunRecord, load, read_json, validate, validate_run
-from collbench.report import sweeps
-from collbench.report.story import Ablated, Arm, FrontPoint, Guarded, Story
+from collbench.record import RunRecord, load, read_json, validate
+from collbench.report import evidence, sweeps
+from collbench.report.story import Arm, Story
 
 SQLITE = b"SQLite format 3\x00"
 
@@ -122,10 +122,11 @@ def arms_of(runs: Sequence[Run], settings: Mapping[str, str], name: str = "profi
 
 def _profile(directory: Path) -> Story:
     profile = store.read_profile(directory)
-    evidence = profile.evidence
+    found = profile.evidence
     runs: list[Run] = []
     warnings: list[str] = []
     command: list[str] = []
+    interleaved: set[str | None] = set()
     for name in profile.records:
         path = directory / name
         if path.suffix != ".json" or not path.resolve().is_relative_to(directory.resolve()):
@@ -136,6 +137,7 @@ def _profile(directory: Path) -> Story:
             warnings.append(f"{name}: {error.what}")
             continue
         command = command or record.command
+        interleaved.add(record.interleaved)
         warnings += record.warnings
         runs += record.launches
     sweep = sweeps.of_profile(directory)
@@ -145,7 +147,7 @@ def _profile(directory: Path) -> Story:
         "settings": profile.settings,
         "not_searched": list(profile.not_searched),
         "backend": profile.backend,
-        **{key: evidence.get(key) for key in EVIDENCE},
+        **{key: found.get(key) for key in EVIDENCE},
         **(sweep[1] if sweep else {}),
     }
     story = Story(
@@ -164,10 +166,13 @@ def _profile(directory: Path) -> Story:
         baseline=profile.baseline,
         pinned=profile.pinned,
         document=document,
-        arms=arms_of([*runs, *_proofs(evidence.get("proof"), profile.settings)], profile.settings),
-        guards=_guards(evidence.get("guard")),
-        ablation=ablation_of(evidence.get("ablation")),
-        front=front_of(evidence.get("front")),
+        arms=arms_of(
+            [*runs, *evidence.proofs_of(found.get("proof"), profile.settings)], profile.settings
+        ),
+        paired=len(interleaved) == 1 and None not in interleaved,
+        guards=evidence.guards_of(found.get("guard")),
+        ablation=evidence.ablation_of(found.get("ablation")),
+        front=evidence.front_of(found.get("front")),
         files=_files(directory),
         warnings=warnings,
     )
@@ -197,88 +202,6 @@ def _document(path: Path, part: Mapping[str, Any]) -> Story:
     if directory is not None:
         return _profile(directory)
     return sweeps.with_study(sweeps.from_document(path, part), path, part)
-
-
-def ablation_of(plain: Any) -> list[Ablated]:
-    """Return the ablation as a profile's evidence or a sweep's document holds it."""
-    found = []
-    for item in plain if isinstance(plain, list) else ():
-        if not isinstance(item, dict):
-            continue
-        between = item.get("interval")
-        pair = (
-            (float(between[0]), float(between[1]))
-            if isinstance(between, list | tuple) and len(between) == 2
-            else None
-        )
-        ratio = item.get("ratio")
-        found.append(
-            Ablated(
-                setting=_removed(item),
-                ratio=float(ratio) if isinstance(ratio, int | float) else None,
-                interval=pair,
-                kept=bool(item.get("kept")),
-                note=str(item.get("note") or item.get("reason") or ""),
-            )
-        )
-    return found
-
-
-def _proofs(plain: Any, settings: Mapping[str, str]) -> list[Run]:
-    """Return the proof run of a profile as far as its evidence keeps it: what NCCL chose."""
-    if not isinstance(plain, dict) or plain.get("outcome") != "ok":
-        return []
-    kept = {
-        "job_id": "proof",
-        "settings": dict(settings),
-        "outcome": "ok",
-        "choices": plain.get("choices") or [],
-        "transports": plain.get("transports") or {},
-        "env_seen": plain.get("env_seen") or {},
-    }
-    return [validate_run(kept, where="profile.json: evidence.proof")]
-
-
-def _guards(plain: Any) -> list[Guarded]:
-    found = []
-    for item in plain if isinstance(plain, list) else ():
-        if isinstance(item, dict) and isinstance(item.get("ratio"), int | float):
-            found.append(
-                Guarded(
-                    case=str(item.get("case")),
-                    ratio=float(item["ratio"]),
-                    verdict=str(item.get("verdict")),
-                    pairs=int(item.get("pairs") or 0),
-                )
-            )
-    return found
-
-
-def _removed(item: Mapping[str, Any]) -> str:
-    dropped = item.get("dropped")
-    if isinstance(dropped, dict):
-        return " ".join(f"{name}={value}" for name, value in dropped.items()) or "?"
-    return str(dropped or item.get("setting") or "?")
-
-
-def front_of(plain: Any) -> list[FrontPoint]:
-    """Return the front of decode and prefill as a profile's evidence or a document holds it."""
-    found = []
-    for item in plain if isinstance(plain, list) else ():
-        if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
-            continue
-        decode, prefill = item.get("decode_ratio"), item.get("prefill_ratio")
-        if isinstance(decode, int | float) and isinstance(prefill, int | float):
-            found.append(
-                FrontPoint(
-                    settings={str(k): str(v) for k, v in item["settings"].items()},
-                    decode_ratio=float(decode),
-                    prefill_ratio=float(prefill),
-                    on_front=bool(item.get("on_front", True)),
-                    knee=bool(item.get("knee")),
-                )
-            )
-    return found
 
 
 def _files(directory: Path) -> dict[str, str]:

@@ -102,6 +102,8 @@ class Story:
     """The sweep's document, as far as it is known."""
     arms: list[Arm] = field(default_factory=list)
     """The default first, where it was measured."""
+    paired: bool = False
+    """Launch k of every arm stands beside launch k of the default in time."""
     trials: list[Trial] = field(default_factory=list)
     importance: Mapping[str, float] = field(default_factory=dict)
     """Share of the spread of the objective that each parameter explains; sums to 1."""

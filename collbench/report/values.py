@@ -40,10 +40,20 @@ def value_of(launches: Sequence[float]) -> Value:
     return Value(mid=mid, low=low, high=high, launches=len(launches))
 
 
-def ratio_of(candidate: Sequence[float], default: Sequence[float]) -> Value:
-    """Return the ratio of two medians over launches, with its bootstrap interval."""
-    mid = stats.ratio_of_medians(default, candidate, paired=False)
-    low, high = stats.ratio_interval(default, candidate, paired=False) or (mid, mid)
+def ratio_of(
+    candidate: Sequence[float], default: Sequence[float], *, paired: bool = False
+) -> Value:
+    """Return the ratio to the default with its bootstrap interval.
+
+    Args:
+        candidate: One value a launch.
+        default: One value a launch.
+        paired: The launches alternated: the median of the pairs' ratios. Else the ratio of the
+            two medians, as also where one arm lost a launch.
+    """
+    paired = paired and len(candidate) == len(default)
+    mid = stats.ratio_of_medians(default, candidate, paired=paired)
+    low, high = stats.ratio_interval(default, candidate, paired=paired) or (mid, mid)
     return Value(mid=mid, low=low, high=high, launches=min(len(candidate), len(default)))
 
 
