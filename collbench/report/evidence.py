@@ -78,6 +78,7 @@ def proofs_of(plain: Any, settings: Mapping[str, str]) -> list[Run]:
 
 
 def guards_of(plain: Any) -> list[Guarded]:
+    """Return the guarded cases of a confirmation as a profile's evidence holds them."""
     found = []
     for item in plain if isinstance(plain, list) else ():
         if isinstance(item, dict) and isinstance(item.get("ratio"), int | float):
