@@ -34,6 +34,20 @@ COMMANDS = {
 }
 
 
+def with_blocks(command: click.Command) -> click.Command:
+    """Return a command whose help keeps its examples line by line.
+
+    Click keeps a paragraph as it is after a backspace character; docstrings are raw and hold a
+    backslash and a b instead.
+    """
+    if command.help:
+        command.help = command.help.replace("\\b\n", "\b\n")
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            with_blocks(child)
+    return command
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
@@ -48,7 +62,7 @@ class LazyGroup(click.Group):
         module, attribute = COMMANDS[cmd_name][0].split(":")
         command = getattr(importlib.import_module(f"collbench.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
-        return command
+        return with_blocks(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
@@ -67,6 +81,9 @@ def cli() -> None:
       collbench run current -- CMD     start a server with the profile
       collbench verify current         prove that the server has it
     """
+
+
+with_blocks(cli)
 
 
 def main(argv: list[str] | None = None) -> None:
