@@ -36,7 +36,7 @@ def read(path: Path) -> list[Story]:
         from collbench.report.studies import read_studies
 
         return read_studies(path)
-    if path.name in (store.ENV_FILE, store.JSON_FILE):
+    if path.name == store.ENV_FILE and (path.parent / store.JSON_FILE).is_file():
         return [_profile(path.parent)]
     plain = read_json(path)
     if plain.get("kind") == "run":
@@ -54,7 +54,7 @@ def read(path: Path) -> list[Story]:
 def _directory(path: Path) -> list[Story]:
     if (path / store.JSON_FILE).is_file():
         return [_profile(path)]
-    found = [_profile(directory) for directory in _below(path)]
+    found = [_profile(directory) for directory in store.directories([path])]
     if found:
         return sorted(found, key=lambda story: (story.created, story.path))
     kept = list(sweeps.documents(path))
@@ -65,16 +65,6 @@ def _directory(path: Path) -> list[Story]:
         f"{path}: holds no profile and no sweep",
         fix="give results/MACHINE/ID, results/MACHINE, or the file itself",
     )
-
-
-def _below(path: Path) -> list[Path]:
-    links = {path / "current", path / "previous"}
-    return [
-        found.parent
-        for pattern in ("*", "*/*")
-        for found in sorted(path.glob(f"{pattern}/{store.JSON_FILE}"))
-        if found.parent not in links and not found.parent.name.startswith(".")
-    ]
 
 
 def _run(path: Path) -> Story:
