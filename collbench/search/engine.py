@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from collbench.errors import CollbenchError, Exit
 from collbench.job import Run, Settings
 from collbench.search.history import History, Seen
 from collbench.search.ledger import LedgerLab, Stored
+from collbench.search.shared import Peers
 from collbench.search.storage import abandoned
 from collbench.search.strategies import WIDE, Strategy, View
 from collbench.space.axes import Key, Space, key
@@ -53,6 +55,10 @@ class Engine:
     seconds_left: float = math.inf
     walk: list[Key] | None = None
     """The settings of the space in order, up to `WIDE` + 1, where they are known already."""
+    peers: Peers | None = None
+    """The other nodes that search this study; None: it is ours alone."""
+    _told: int = 0
+    """Launches that the other nodes know of."""
     _queued: int = 0
     """Trials that a kill left and that were enqueued again: they come before new proposals."""
 
@@ -66,10 +72,13 @@ class Engine:
         self._recover(self.lab.ledger.take_search())
         began = time.monotonic()
         if not self.study.get_trials(deepcopy=False):
-            trial, _ = self._ask(self.history.reference)
+            trial, name = self._ask(self.history.reference)
             self._default()
-            self._close(trial, 0.0, 0.0)
-        while len(self.history.seen) < self.launches:
+            if name == self.history.reference:
+                self._close(trial, 0.0, 0.0)
+            else:  # another node had queued something
+                self._try(trial, name)
+        while self._done() < self.launches:
             if time.monotonic() - began > self.seconds_left:
                 break
             if not self.history.beside and self._default_is_due():
@@ -77,6 +86,14 @@ class Engine:
             elif not self._candidate():
                 break
         self.lab.trial = None
+
+    def _done(self) -> int:
+        """Return the launches that count against the budget: ours, and those of other nodes."""
+        if self.peers is None:
+            return len(self.history.seen)
+        self.peers.retry_stale()
+        self.peers.hear(self.history)
+        return len(self.history.seen) + self.peers.launches
 
     def _default_is_due(self) -> bool:
         seen = self.history.seen
@@ -122,18 +139,27 @@ class Engine:
     def _candidate(self) -> bool:
         """Launch one candidate; False where the space has nothing more to offer."""
         need = 2 if self.history.beside else 1
-        if len(self.history.seen) + need > self.launches:
+        if self._done() + need > self.launches:
             return False
         for _ in range(_TRIES):
             if self._queued:
                 self._queued -= 1
                 trial, name = self._ask(None)
             else:
-                trial, name = self._ask(self.strategy.next(self._view()))
+                trial, name = self._ask(self._free(self._view()))
             if self._admissible(trial, name):
                 self._try(trial, name)
                 return True
         return self._neighbour()
+
+    def _free(self, view: View) -> Key | None:
+        """Return the strategy's proposal, or another one where a node is at it just now."""
+        proposal = self.strategy.next(view)
+        busy = self.peers.busy() if self.peers is not None else ()
+        if proposal not in busy:
+            return proposal
+        rest = [name for name in self._all() if name not in busy and view.new(name)]
+        return rest[int(view.rng.integers(len(rest)))] if rest else proposal
 
     def _try(self, trial: Trial, name: Key) -> None:
         self.lab.trial = trial.number
@@ -159,6 +185,8 @@ class Engine:
             assert labels is not None, proposal
             self.study.enqueue_trial(labels)
         trial = self.study.ask()
+        if self.peers is not None:
+            self.peers.take(trial)
         taken: dict[str, str] = {}
         settings: dict[str, str] = {}
         for axis in self.space.axes:
@@ -166,6 +194,8 @@ class Engine:
                 names = [c.label for c in axis.choices]
                 taken[axis.name] = trial.suggest_categorical(axis.name, names)
                 settings.update(axis.choice(taken[axis.name]).settings)
+        if self.peers is not None:
+            trial.set_user_attr("asked", settings)
         return trial, key(settings)
 
     def _admissible(self, trial: Trial, name: Key) -> bool:
@@ -186,20 +216,34 @@ class Engine:
         return False
 
     def _close(self, trial: Trial, value: float, violation: float, reason: str = "") -> None:
+        if self.peers is not None:
+            if self.peers.lost(trial):
+                return
+            trial.set_user_attr("launches", len(self.history.seen) - self._told)
+            self._told = len(self.history.seen)
         trial.set_constraint("outcome", violation)
         if reason:
             trial.set_user_attr("reason", reason)
         self.study.tell(trial, value)
+        if self.peers is not None:
+            self.peers.release()
 
     def _tell(self, trial: Trial, name: Key) -> None:
+        if self.peers is not None and self.peers.lost(trial):
+            return
         score = self.history.scores()[name]
         trial.set_user_attr("settings", dict(name))
-        last = next(s for s in reversed(self.history.seen) if s.key == name)
+        at = max(i for i, s in enumerate(self.history.seen) if s.key == name)
+        last = self.history.seen[at]
         if last.sample is None:
             trial.set_user_attr("outcome", last.outcome)
             self._close(trial, PENALTY, 1.0, last.reason or last.outcome)
             return
         trial.set_user_attr("value_us", last.sample.value_us)
+        if self.peers is not None:
+            level = float(self.history.local_default()[at])
+            trial.set_user_attr("log", math.log(last.sample.value_us) - level)
+            trial.set_user_attr("guard", score.guard)
         trial.set_constraint("guard", score.guard)
         self._close(trial, score.log, 0.0)
 
@@ -207,13 +251,14 @@ class Engine:
 
     def _view(self) -> View:
         share = 0.5 if self.history.beside else 1 - 1 / DEFAULT_EVERY
-        done = len(self.history.seen)
+        done = self._done()
+        node = [zlib.crc32(self.peers.node.name.encode())] if self.peers is not None else []
         return View(
             space=self.space,
             history=self.history,
             left=math.floor((self.launches - done) * share),
             total=math.floor(self.launches * share),
-            rng=np.random.default_rng([self.seed, done]),
+            rng=np.random.default_rng([self.seed, done, *node]),
             walked=self._all,
         )
 
@@ -240,6 +285,8 @@ class Engine:
             if one.trial is not None:
                 by_trial.setdefault(one.trial, []).append(one)
         for frozen in abandoned(self.study):
+            if self.peers is not None and not self.peers.is_mine(frozen):
+                continue
             trial = Trial(self.study, frozen._trial_id)
             launched = [
                 s

@@ -38,6 +38,18 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Heard:
+    """One launch on another node, scored there against that node's own default."""
+
+    key: Key
+    log: float | None
+    """Log ratio; None where the launch did not end well."""
+    guard: float
+    outcome: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
     """All launches of one candidate together."""
 
@@ -69,6 +81,7 @@ class History:
     before: Sequence[Sample] = ()
     """The last default launches before the search (A/A): the first of the local defaults."""
     seen: list[Seen] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
     hangs: Counter[tuple[str, str]] = field(default_factory=Counter)
     fine: Counter[tuple[str, str]] = field(default_factory=Counter)
     _scores: dict[Key, Score] | None = None
@@ -80,6 +93,15 @@ class History:
         if one.outcome == "hung":
             self.hangs.update(one.key)
         elif one.outcome == "ok":
+            self.fine.update(one.key)
+
+    def hear(self, one: Heard) -> None:
+        """Take in one launch on another node."""
+        self.heard.append(one)
+        self._scores = None
+        if one.outcome == "hung":
+            self.hangs.update(one.key)
+        elif one.log is not None:
             self.fine.update(one.key)
 
     def condemned(self) -> set[tuple[str, str]]:
@@ -146,7 +168,8 @@ class History:
         if names and np.isnan(levels).all():
             names, levels = [], self._levels(())
         logs: dict[Key, list[float]] = {}
-        last_bad: dict[Key, Seen] = {}
+        last_bad: dict[Key, Seen | Heard] = {}
+        elsewhere: dict[Key, float] = {}
         guards: dict[Key, dict[str, list[float]]] = {}
         for i, one in enumerate(self.seen):
             if one.key == self.reference:
@@ -161,6 +184,13 @@ class History:
                     continue
                 ratio = math.log(one.sample.cases[case]) - float(levels[i, column])
                 guards.setdefault(one.key, {}).setdefault(case, []).append(ratio)
+        for there in self.heard:
+            logs.setdefault(there.key, [])
+            if there.log is None:
+                last_bad[there.key] = there
+                continue
+            logs[there.key].append(there.log)
+            elsewhere[there.key] = max(elsewhere.get(there.key, -math.inf), there.guard)
         found = {}
         for name, values in logs.items():
             bad = last_bad.get(name)
@@ -168,7 +198,7 @@ class History:
                 key=name,
                 log=centre(values, self._far()) if values else math.inf,
                 count=len(values),
-                guard=self._guard(guards.get(name, {})),
+                guard=max(self._guard(guards.get(name, {})), elsewhere.get(name, -math.inf)),
                 outcome=bad.outcome if bad else "ok",
                 reason=bad.reason if bad else "",
             )

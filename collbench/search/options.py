@@ -9,6 +9,7 @@ from typing import Any
 from collbench.confirm.objective import OBJECTIVES
 from collbench.errors import CollbenchError
 from collbench.search.budget import Budget
+from collbench.search.shared import Node
 from collbench.search.strategies import STRATEGIES
 from collbench.space.axes import Key
 
@@ -41,6 +42,8 @@ class Options:
     """Settings under every candidate and under the reference (the safe winner, under hazards)."""
     first: Key = ()
     """Settings tried before every other: the last profile of this machine."""
+    node: Node | None = None
+    """This node, where the storage may be shared with others of its class."""
     not_searched: tuple[str, ...] = ()
     not_searched_command: str = ""
     hazards: tuple[str, ...] = ()

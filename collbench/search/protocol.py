@@ -7,9 +7,11 @@ from typing import Any
 
 from collbench.lab import Lab
 from collbench.search import samplers
+from collbench.search.backings import is_shared
 from collbench.search.events import Progress, Silent
 from collbench.search.options import Options
 from collbench.search.result import StudyResult
+from collbench.search.shared import Peers
 from collbench.search.storage import open_study
 from collbench.search.study import Draft, Study
 from collbench.space.axes import Key, Space
@@ -43,15 +45,21 @@ def run(
             began, the default cannot be measured, or the lab can launch no more (the study then
             stays resumable).
     """
+    shared = options.node is not None and isinstance(storage, str) and is_shared(storage)
     study = open_study(
         storage,
         options.study,
         options.defining(),
         resume=options.resume,
+        join=shared,
         sampler=samplers.sampler(options.strategy, options.seed),
     )
     space = _seeded(space, options.first)
-    return Study(lab, space, options, study, progress or Silent(), draft).run()
+    running = Study(lab, space, options, study, progress or Silent(), draft)
+    if shared:
+        assert options.node is not None
+        running.share(Peers(study, options.node))
+    return running.run()
 
 
 def _seeded(space: Space, first: Key) -> Space:

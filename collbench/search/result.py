@@ -76,6 +76,9 @@ class StudyResult:
     warnings: tuple[str, ...] = ()
     runs: tuple[tuple[str, Run], ...] = ()
     """(phase, run) of every launch, in the order measured or reused."""
+    confirmed_on: tuple[str, ...] = ()
+    """Nodes that have confirmed these settings, where several share the study; two make them
+    good for the class."""
     hazard: StudyResult | None = None
     """The second study, on top of this one's winner, where hazards were allowed."""
     hazards: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from collbench.errors import CollbenchError
+from collbench.search.backings import is_shared, open_shared
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPEC = "spec"
@@ -33,6 +34,7 @@ def open_study(
     spec: Mapping[str, Any],
     *,
     resume: bool = False,
+    join: bool = False,
     sampler: optuna.samplers.BaseSampler | None = None,
 ) -> optuna.Study:
     """Create a study, or resume one whose spec is the same.
@@ -42,6 +44,7 @@ def open_study(
         name: Name of the study in it.
         spec: What defines the study, as plain JSON values; compared field by field on resume.
         resume: Go on with an existing study; without it an existing study is refused.
+        join: Several nodes search it: whoever comes first creates it.
         sampler: Optuna sampler for proposals that no strategy makes.
 
     Raises:
@@ -52,8 +55,9 @@ def open_study(
     plain = json.loads(json.dumps(spec, sort_keys=True))
     try:
         opened = open_storage(storage)
-        known = {s.study_name for s in optuna.get_all_study_summaries(storage=opened)}
-        _refuse_name(name, known, resume=resume, shown=shown)
+        if not join:
+            known = {s.study_name for s in optuna.get_all_study_summaries(storage=opened)}
+            _refuse_name(name, known, resume=resume, shown=shown)
         study = optuna.create_study(
             storage=opened, study_name=name, sampler=sampler, load_if_exists=True
         )
@@ -78,6 +82,8 @@ def open_storage(storage: str | optuna.storages.BaseStorage) -> optuna.storages.
     With it a stored launch costs no wait for the disk (some ten commits a trial would cost a
     tenth of the sweep), and only a power cut can lose the last of them.
     """
+    if isinstance(storage, str) and is_shared(storage):
+        return optuna.storages.get_storage(open_shared(storage))
     if not isinstance(storage, str) or not storage.startswith("sqlite:///"):
         return optuna.storages.get_storage(storage)
     path = storage.removeprefix("sqlite:///")

@@ -25,7 +25,9 @@ from collbench.search.history import History
 from collbench.search.ledger import Ledger, LedgerLab
 from collbench.search.options import Options
 from collbench.search.result import Searched, StudyResult, searched
+from collbench.search.shared import Peers
 from collbench.search.shortlist import Short, pick, shorten
+from collbench.search.storage import open_study
 from collbench.search.strategies import choose
 from collbench.space.axes import Space, key
 
@@ -66,6 +68,19 @@ class Study:
         self.strategy = options.strategy
         self.search_log: float | None = None
         self.search_winner: dict[str, str] = {}
+        self.peers: Peers | None = None
+        self.confirmed_on: tuple[str, ...] = ()
+
+    def share(self, peers: Peers) -> None:
+        """Search together with other nodes; this node's launches go into a study of its own."""
+        self.peers = peers
+        own = open_study(
+            self.study._storage,
+            f"{self.options.study}@{peers.node.name}",
+            self.options.defining(),
+            join=True,
+        )
+        self.lab.ledger = self.ledger = Ledger(own)
 
     def _told(self, settings: Settings, run: Run, ratio: float | None) -> None:
         left = None
@@ -83,6 +98,11 @@ class Study:
                 f"only {share:.1f} % of the step is exposed communication: nothing worth tuning"
             )
         history = self._search(floor)
+        known = self._of_class()
+        if known is not None:
+            confirmation = self._confirm(known)
+            if confirmation.adopt:
+                return self._adopt(known, confirmation, history)
         shortlist = self._shortlist(history, floor)
         if not shortlist:
             return self._keep(
@@ -99,6 +119,15 @@ class Study:
                 return self._adopt(candidate, confirmation, history)
             tried.append((candidate, confirmation))
         return self._keep(*tried[0][1].reasons, confirmation=tried[0][1])
+
+    def _of_class(self) -> dict[str, str] | None:
+        """Return settings that other nodes of the class have confirmed, for this one to try."""
+        found = self.peers.confirmed() if self.peers is not None else []
+        found = [s for s in found if self.space.contains(_beyond(s, self.reference))]
+        if not found:
+            return None
+        self.progress.say("confirming what another node of the class has confirmed")
+        return found[0]
 
     def _next(
         self,
@@ -177,6 +206,7 @@ class Study:
             launches=launches,
             seed=options.seed,
             base=self.reference,
+            peers=self.peers,
             seconds_left=search_seconds(
                 options.budget, floor.seconds_per_launch, elapsed, self.pairs
             ),
@@ -218,7 +248,7 @@ class Study:
         self.lab.phase = "confirm"
         self.progress.stage("confirmation", 2 * self.pairs)
         # Outlying launches may ask for more pairs than the noise floor does: up to the cap.
-        return confirm(
+        found = confirm(
             self.setup,
             candidate,
             self.limits,
@@ -227,6 +257,11 @@ class Study:
             reference=self.reference,
             draft=self.draft,
         )
+        if self.peers is not None:
+            self.confirmed_on = self.peers.report(
+                candidate, adopted=found.adopt, ratio=found.ratio if found.pairs else None
+            )
+        return found
 
     # -- ends
 
@@ -236,8 +271,7 @@ class Study:
         self.lab.phase = "proof"
         self.progress.stage("proof", 1)
         proof = self.lab.launch(settings, "proof")
-        own = {n: v for n, v in settings.items() if self.reference.get(n) != v}
-        score = history.scores().get(key(own))
+        score = history.scores().get(key(_beyond(settings, self.reference)))
         log = score.log if score is not None and score.count else self.search_log
         return self._result(
             verdict="profile",
@@ -285,6 +319,7 @@ class Study:
             not_searched=list(self.options.not_searched),
             not_searched_command=self.options.not_searched_command,
             seconds=time.monotonic() - self.began,
+            confirmed_on=self.confirmed_on if settings else (),
             reference=self.reference,
             floor=floor,
             limits=self.limits,
@@ -299,3 +334,8 @@ class Study:
             must_hold=self.options.must_hold,
             **fields,
         )
+
+
+def _beyond(settings: Settings, reference: Settings) -> dict[str, str]:
+    """Return what settings add to the reference."""
+    return {n: v for n, v in settings.items() if reference.get(n) != v}
