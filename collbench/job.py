@@ -77,7 +77,7 @@ class Plan:
     pool_bytes: int = 1 << 20
     """Rotating buffer pool, in bytes; at least one message."""
     chain: int | None = None
-    """Calls in one captured graph; None: 100 up to 64 KiB, 50 to 1 MiB, 20 above."""
+    """Calls in one captured graph; None: 100 up to 64 KiB, 50 to 1 MiB, 20 to 8 MiB, 5 above."""
     replays: int = 20
     """Timed windows per case (replays of the chain; batches on a CPU)."""
     step_replays: int = 20

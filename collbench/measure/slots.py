@@ -17,7 +17,9 @@ def default_chain(size_bytes: int) -> int:
     """Return the calls of one timed chain: enough for a window long against its events."""
     if size_bytes <= 64 << 10:
         return 100
-    return 50 if size_bytes <= 1 << 20 else 20
+    if size_bytes <= 8 << 20:
+        return 50 if size_bytes <= 1 << 20 else 20
+    return 5
 
 
 class Slots:

@@ -13,7 +13,9 @@ from collbench.space.axes import Space, key
 LOSS = 0.005
 """A removal that costs less than this (log) changes nothing; half the noise where that is more."""
 BLOCKS = 3
-MOST_BLOCKS = 12
+MOST_BLOCKS = 5
+"""An ablation of two settings then ends in some twenty launches; what it cannot tell apart by
+then differs by less than the noise of a launch, and the smaller set is taken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

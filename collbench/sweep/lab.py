@@ -13,6 +13,10 @@ from collbench.pool import Pool
 _EXEC_EXTRA_S = 60.0
 """A process started by exec imports torch itself, from a disk that may be cold."""
 _PROOF_REPLAYS = 2
+_CASE_REPLAYS = 8
+_STEP_REPLAYS = 12
+"""Replays of a launch of the search. Launches are the unit: a launch costs a second to start, and
+the spread between launches is several times that between its replays."""
 
 
 @dataclass(kw_only=True)
@@ -35,7 +39,7 @@ class PoolLab:
     search_guard: Sequence[Case] = ()
     """Of the guarded cases, those that search and shortlist launches time too: some 0.1 s each."""
     baseline: Mapping[str, str] = field(default_factory=dict)
-    plan: Plan = field(default_factory=Plan)
+    plan: Plan = Plan(replays=_CASE_REPLAYS, step_replays=_STEP_REPLAYS)  # noqa: RUF009 - frozen
     deadline_s: float = 30.0
     launches: int = 0
     """Sets of processes started so far."""
