@@ -39,8 +39,12 @@ def run_rank(job: Job, place: Place) -> None:
     backend: Backend | None = None
     try:
         binding = None if _unbound(job) else _bind(place)
+        bound = time.perf_counter()
         _require_library(job)
+        if job.communicators:
+            os.environ.update(job.communicators[0])
         backend = open_backend(job.backend, job, place)
+        backend.seconds["bind"] = bound - started
         _measure(job, place, backend, binding, results, started)
     except Exception as error:
         explained = backend.explain(error) if backend is not None else error
@@ -103,20 +107,18 @@ def _measure(
         results.update(facts=replace(facts, seconds={**facts.seconds, "total": total}))
 
 
-def preload(backend: str) -> None:
+def preload() -> None:
     """Import and look up what every rank needs, in a fork server before it forks.
 
-    Leaves CUDA and the communication library asleep.
+    torch must be imported already. Leaves CUDA and the communication library asleep.
     """
     import importlib
 
-    if backend == "nccl":
-        from collbench.numa import gpu_addresses
+    from collbench.numa import gpu_addresses
 
-        gpu_addresses()
-    if backend in ("nccl", "gloo"):
-        for name in (f"backends.{backend}", "measure.device", "measure.products"):
-            importlib.import_module(f"collbench.{name}")
+    gpu_addresses()
+    for name in ("backends.nccl", "backends.gloo", "measure.device", "measure.products"):
+        importlib.import_module(f"collbench.{name}")
 
 
 def _unbound(job: Job) -> bool:

@@ -122,8 +122,10 @@ def _serve(peer: socket.socket, parent: int, preload: tuple[str, ...], worker: s
         for name in preload:
             importlib.import_module(name)
         module, function = worker.split(":")
-        run_rank = getattr(importlib.import_module(module), function)
-        _loop(peer, run_rank)
+        loaded = importlib.import_module(module)
+        if hasattr(loaded, "preload"):
+            loaded.preload()
+        _loop(peer, getattr(loaded, function))
         code = 0
     except BaseException:  # the edge of a process: everything must be seen, nothing may escape
         traceback.print_exc()
