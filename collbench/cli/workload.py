@@ -144,7 +144,8 @@ def _document(
     elif first is not None and made.kind == "log":
         from collbench.workload.nccl_use import NcclUse
 
-        use = NcclUse(used="yes", reason="NCCL printed these calls itself")
+        said = f"; all-reduce backends {', '.join(made.backends)}" if made.backends else ""
+        use = NcclUse(used="yes", reason=f"NCCL printed these calls itself{said}")
     return describe.document(
         made, curves, rows, predict.jumps(curves.get("all_reduce", ())), use, _shown(record)
     )

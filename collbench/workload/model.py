@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import CollbenchError
+from collbench.readers import UnreadableError
+from collbench.readers.text import read_whole
 
 LIMITS = {
     "num_hidden_layers": 1000,
@@ -105,10 +107,10 @@ def read_model(source: str, *, where: str = "source") -> Model:
     if path.is_dir():
         path = path / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+        config = json.loads(read_whole(path).decode("utf-8"))
+    except UnreadableError as error:
         raise CollbenchError(
-            f"{where}: {source!r}: {error.strerror}",
+            f"{where}: {source!r}: {error}",
             fix=f"give a config.json, an NCCL log, a .toml file, or one of {', '.join(presets())}",
         ) from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

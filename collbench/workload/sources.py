@@ -12,6 +12,8 @@ from typing import Any
 
 from collbench.collectives import itemsize
 from collbench.errors import CollbenchError
+from collbench.readers import UnreadableError
+from collbench.readers.text import read_whole
 from collbench.workload.buckets import SERVERS, Server
 from collbench.workload.log import workload_of_log
 from collbench.workload.model import Model, presets, read_model
@@ -132,9 +134,9 @@ def of_toml(path: Path, *, tp: int | None, dtype: str | None, given: Mapping[str
         CollbenchError: unreadable, or the table is missing or wrong.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CollbenchError(f"{path}: {error.strerror}", fix="check the path") from error
+        tables = tomllib.loads(read_whole(path).decode("utf-8"))
+    except UnreadableError as error:
+        raise CollbenchError(f"{path}: {error}", fix="check the path") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise CollbenchError(f"{path}: not TOML: {str(error)[:120]}") from error
     table = tables.get("workload")

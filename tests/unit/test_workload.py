@@ -2,17 +2,20 @@
 
 import doctest
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from collbench import workload
 from collbench.errors import CollbenchError, Exit
-from collbench.workload import buckets, compute, load, presets, step
+from collbench.workload import buckets, compute, load, load_table, presets, step
 from collbench.workload.buckets import sglang_sequences, vllm_tokens
 from collbench.workload.compute import attention_weights, feed_forward_weights
-from collbench.workload.model import model_of_config, read_model
+from collbench.workload.model import LIMITS, model_of_config, read_model
 
 DENSE: dict[str, Any] = {
     "model_type": "llama",
@@ -265,3 +268,43 @@ def test_every_preset_loads_and_is_listed() -> None:
     assert set(presets()) < set(workload.names())
     for name in presets():
         assert load(name, tp=8).model is not None
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+FIELDS = [*DENSE, *LIMITS, "num_experts", "text_config", "layer_types", "dtype"]
+
+
+def attempt(function: Callable[[], Any]) -> Any:
+    """What a function returns, or its error."""
+    try:
+        return function()
+    except CollbenchError as error:
+        return error
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), junk))
+def test_any_config_gives_a_model_or_one_line(change: dict[str, Any]) -> None:
+    made = attempt(lambda: model_of_config({**DENSE, **change}, name="m", where="config.json"))
+    if isinstance(made, CollbenchError):
+        assert "config.json" in made.what
+        assert made.what.isprintable()
+    elif made.layers < 100:
+        shown = attempt(lambda: step.step_of_model(made, source="m", tp=2))
+        if isinstance(shown, CollbenchError):
+            assert "over 16 GiB" in shown.what
+        else:
+            assert shown.totals()[0][3] == 2 * made.layers + 1
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(["name", "dtype", "calls", "other", "model"]), junk))
+def test_any_table_gives_a_step_or_one_line(table: dict[str, Any]) -> None:
+    made = attempt(lambda: load_table(table, where="w.toml: workload", tp=2))
+    assert isinstance(made, CollbenchError) or made.step.calls

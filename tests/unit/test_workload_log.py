@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.errors import CollbenchError
@@ -199,6 +199,7 @@ def test_a_missing_log_is_one_line(tmp_path: Path) -> None:
         load(str(tmp_path / "no.log"), tp=2)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=80), max_size=30))
 def test_no_text_crashes_the_reader(texts: list[str]) -> None:
     raw = [text.encode("utf-8", "surrogatepass") for text in texts]

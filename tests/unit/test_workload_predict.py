@@ -5,7 +5,7 @@ import math
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.workload import load, predict, read_model, server_args
@@ -26,6 +26,7 @@ def test_doctests_hold(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0.1, max_value=1.5), st.floats(min_value=1, max_value=100))
 def test_a_power_law_is_interpolated_exactly(power: float, scale: float) -> None:
     curve = [(size, scale * size**power) for size in (1024, 8192, 1 << 20)]
