@@ -8,7 +8,7 @@ from collbench.ranks.launchers import (
     under_launcher,
     without_launcher,
 )
-from collbench.ranks.meeting import open_store
+from collbench.ranks.meeting import host_name, open_store
 from collbench.ranks.stores import ControlStore, LocalStore, TorchStore
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "LocalStore",
     "TorchStore",
     "detect",
+    "host_name",
     "open_store",
     "rank_of",
     "under_launcher",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -114,6 +115,8 @@ def run_sweep(
     )
     launches = given.budget.launches
     name = f"{given.study}+{'+'.join(names)}"
+    if given.node is not None:  # nodes with different safe winners have different studies
+        name += f"/{zlib.crc32(repr(sorted(safe.settings.items())).encode()):08x}"
     risky = run(
         lab,
         space,

@@ -7,8 +7,9 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,9 +18,12 @@ from collbench.files import write_atomic
 from collbench.job import Job, Run
 from collbench.pool import Pool, open_pool
 from collbench.preflight import MachineLock, check_gpus, check_shm
-from collbench.ranks import detect
+from collbench.ranks import detect, host_name
 from collbench.sweep.arguments import Arguments, parse
 from collbench.sweep.setup import Setup, pinned_variables, prepare, storage_of
+
+if TYPE_CHECKING:
+    from collbench.search.shared import Node
 
 _HELLO_S = 120.0
 """The first launch: a cold disk and a driver that wakes cost more than any later one."""
@@ -112,6 +116,7 @@ def _lead(
         command=("collbench", "sweep", *arguments),
         last_profile=_last_profile(setup.results / slug),
     )
+    asked = replace(asked, node=_node(library, machine.model_dump(mode="json")))
     lab = PoolLab(
         pool=pool,
         step=spec.step(pool.nranks),
@@ -182,6 +187,14 @@ def _hello(pool: Pool) -> Run:
             code=Exit.FAILED,
         )
     return run
+
+
+def _node(library: str, machine: dict[str, Any]) -> Node:
+    """Return this node as others that search the same study see it."""
+    from collbench.profiles import machine_class
+    from collbench.search.shared import Node
+
+    return Node(name=host_name(os.environ), machine={**machine_class(machine), "library": library})
 
 
 def _last_profile(machine_folder: Path) -> dict[str, str] | None:

@@ -83,6 +83,7 @@ def evidence(result: StudyResult) -> dict[str, Any]:
         "pair_values_us": [list(p) for p in confirmation.pair_values_us] if confirmation else [],
         "reference": result.reference,
         "strategy": result.strategy,
+        "confirmed_on": list(result.confirmed_on),
         "ablation": [_plain(removal) for removal in result.ablation],
         "guard": [_plain(guard) for guard in confirmation.guards] if confirmation else [],
         "proof": _proof(result.proof),
@@ -187,6 +188,7 @@ def document(
         "objective": result.objective,
         "strategy": result.strategy,
         "must_hold": list(result.must_hold),
+        "confirmed_on": list(result.confirmed_on),
         "reference": dict(result.reference),
         "warnings": [*warnings, *result.warnings],
     }
