@@ -13,6 +13,7 @@ from collbench.readers.text import printable
 SLOW_GRAPH_GBS = 0.11
 """Bandwidth of the graph that NCCL falls back to when its search fails is 0.1 GB/s."""
 FIRST_CALLS = 2
+_SHM = ("SHM", "direct shared memory")
 _NCCL_BACKENDS = frozenset(("PYNCCL", "NCCL", "NCCL_SYMM_MEM", "TORCH"))
 
 
@@ -73,13 +74,13 @@ def _start(reading: Reading, log: NcclLog) -> list[Finding]:
 
 def _transports(log: NcclLog, ranks: Ranks) -> list[Finding]:
     found = []
-    shm = [(key, line) for key, line in log.links.items() if key[2].startswith("SHM")]
+    shm = [(key, line) for key, line in log.links.items() if key[2].startswith(_SHM)]
     if shm:
         found.append(
             Finding(
                 code="transport.shm",
                 line=min(line for _, line in shm),
-                evidence=f"{sum(n for t, n in log.transports.items() if t.startswith('SHM'))} "
+                evidence=f"{sum(n for t, n in log.transports.items() if t.startswith(_SHM))} "
                 "connections go through shared memory",
                 next="`nvidia-smi topo -p2p r` shows whether peer access is granted; "
                 "`collbench sweep --allow p2p` measures both ways",

@@ -1,4 +1,5 @@
 """NCCL logs of other versions, wrappings and shapes than the cases have."""
+# ruff: noqa: E501  (log lines stay in one piece)
 
 import pytest
 
@@ -40,7 +41,8 @@ def test_version_26_dialect_with_complete_lines_only() -> None:
     assert facts["nccl_version"] == "2.6.4"
     assert facts["ranks_started"] == facts["ranks_complete"] == [0, 1]
     assert facts["env"] == {"0": {"NCCL_P2P_DISABLE": "0"}, "1": {}}
-    assert facts["transports"]["P2P/IPC"] == 1
+    assert facts["transports"] == {"P2P/IPC": 1, "direct shared memory": 1}
+    assert codes(inspect(text)) == ["transport.shm"]
 
 
 @pytest.mark.parametrize(
