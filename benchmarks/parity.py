@@ -151,7 +151,11 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         pool.close()
     bad = [f"{r.job_id}: {r.outcome}: {r.reason}" for r in (*alike, *default) if r.outcome != "ok"]
-    facts = default[0].ranks
+    if bad:
+        print("\n".join(bad), file=sys.stderr)
+    if not any(r.outcome == "ok" for r in alike) or not any(r.outcome == "ok" for r in default):
+        return 1
+    facts = next(run.ranks for run in default if run.outcome == "ok")
     document = {
         "schema": 1,
         "benchmark": "parity",
