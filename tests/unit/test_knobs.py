@@ -1,7 +1,7 @@
 """The registry is consistent, and the rules see what the library makes of a value."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.errors import CollbenchError
@@ -154,6 +154,7 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         check_value("NCCL_MIN_NCHANELS", "1")
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.text(max_size=40))
 def test_no_text_makes_the_rules_stumble(value: str) -> None:
     for entry in registry().values():
