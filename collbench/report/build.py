@@ -115,7 +115,7 @@ def _overview(story: Story) -> list[Part]:
     if document.get("noise_pct") is not None:
         tiles.append(("noise floor", f"{document['noise_pct']:.1f} %", "default against itself"))
     if document.get("trials"):
-        tiles.append(("trials", str(document["trials"]), "searched"))
+        tiles.append(("launches", str(document["trials"]), "of all stages"))
     parts: list[Part] = [Tiles(tiles=tiles)] if tiles else []
     parts += [
         Text(text=f"This holds only where: {text}", kind="warning")

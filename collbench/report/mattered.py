@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from collbench.report import plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table
 from collbench.report.story import Story
@@ -11,6 +13,9 @@ from collbench.report.trials import named
 def section(story: Story) -> Section:
     """Return the chapter on what mattered: importance of parameters, and the ablation."""
     parts: list[Part] = []
+    values = _values(story)
+    if values:
+        parts.append(values)
     if story.importance:
         parts.append(_importance(story))
     if story.ablation:
@@ -18,6 +23,61 @@ def section(story: Story) -> Section:
     if story.guards:
         parts.append(_guards(story))
     return Section(name="mattered", title="What mattered", parts=parts)
+
+
+def _values(story: Story) -> Figure | None:
+    """Return the ratios of the search by the values that each candidate had."""
+    seen: dict[str, list[float]] = {}
+    for trial in story.trials:
+        if trial.stage == "search" and trial.settings and trial.ratio is not None:
+            for name, value in trial.settings.items():
+                seen.setdefault(f"{name}={value}", []).append(trial.ratio)
+    if len(seen) < 2:
+        return None
+    names = sorted(seen)
+    middle = {name: median(seen[name]) for name in names}
+    best = min(names, key=lambda name: middle[name])
+    points = [(ratio, name) for name in names for ratio in seen[name]]
+    return Figure(
+        name="values",
+        caption="Ratio of the candidates that had a value, in the search",
+        data=[
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "candidate",
+                "x": [ratio for ratio, _ in points],
+                "y": [name for _, name in points],
+                "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+                "marker": {"color": plots.colour(1), "symbol": "circle-open", "size": 8},
+            },
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "median",
+                "x": [middle[name] for name in names],
+                "y": names,
+                "hovertemplate": "%{y}: median %{x:.3f}<extra></extra>",
+                "marker": {"color": plots.colour(2), "symbol": "line-ns-open", "size": 16},
+            },
+        ],
+        layout={
+            "xaxis": plots.log_axis(
+                "time / time of the default near it", [ratio for ratio, _ in points], fine=True
+            ),
+            "yaxis": {"type": "category", "automargin": True, "autorange": "reversed"},
+            "shapes": [plots.upright(1.0, 0)],
+        },
+        says=f"Lowest median: {best}, {middle[best]:.3f} over {len(seen[best])} launches. Other "
+        "settings vary within a row; a row far to the right is a value that hurts.",
+        table=Table(
+            caption="Ratio by value",
+            columns=["value", "median ratio", "lowest", "highest", "launches"],
+            rows=[[n, middle[n], min(seen[n]), max(seen[n]), len(seen[n])] for n in names],
+            folded=True,
+        ),
+        height_px=130 + 26 * len(names),
+    )
 
 
 def _guards(story: Story) -> Table:
@@ -116,17 +176,7 @@ def _ablation(story: Story) -> Part:
         layout={
             "xaxis": plots.axis("time without the setting / with it"),
             "yaxis": {"type": "category", "automargin": True},
-            "shapes": [
-                {
-                    "type": "line",
-                    "yref": "paper",
-                    "x0": 1,
-                    "x1": 1,
-                    "y0": 0,
-                    "y1": 1,
-                    "line": {"color": plots.colour(0), "dash": "dot", "width": 1.5},
-                }
-            ],
+            "shapes": [plots.upright(1.0, 0)],
         },
         says=f"Kept: {', '.join(kept) or 'none'}. Right of 1 the setting helps; hollow marks were "
         "dropped because removing them changed nothing that can be seen.",

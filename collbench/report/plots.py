@@ -72,19 +72,41 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **more}
 
 
-def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
+def log_axis(title: str, values: Sequence[float], *, fine: bool = False) -> dict[str, Any]:
     """Return a logarithmic axis with whole numbers at 1, 2 and 5 of each decade in sight.
 
     Plotly's own labels leave the decade out ("2" for 20), which people misread.
+
+    Args:
+        title: What is on the axis.
+        values: What is drawn.
+        fine: Label closer, for ratios that lie around 1.
     """
     low, high = min(values), max(values)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    ticks = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)]
-    ticks = [tick for tick in ticks if low / 2 <= tick <= high * 2]
+    factors = (1, 1.1, 1.25, 1.5, 2, 3, 5, 7, 8, 9, 9.5) if fine else (1, 2, 5)
+    ticks = [factor * 10.0**decade for decade in decades for factor in factors]
+    around = 1.1 if fine else 2
+    ticks = [tick for tick in ticks if low / around <= tick <= high * around]
+    if fine and len(ticks) > 8:
+        return log_axis(title, values)
     if len(ticks) > 8:
         ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
     labels = [f"{tick:g}" for tick in ticks]
     return axis(title, type="log", tickmode="array", tickvals=ticks, ticktext=labels)
+
+
+def upright(x: float, index: int) -> dict[str, Any]:
+    """Return a vertical line across the plot, at a value of the data also on a log axis."""
+    return {
+        "type": "line",
+        "yref": "paper",
+        "x0": x,
+        "x1": x,
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": colour(index), "dash": "dot", "width": 1.5},
+    }
 
 
 def level(y: float, index: int, dash: str = "dot") -> dict[str, Any]:

@@ -170,7 +170,7 @@ def test_a_study_of_500_trials_opens(browser: Any, make_study: Make, tmp_path: P
     write([make_study(500)], out)
     open_report(browser, out, dark=True)
     screenshot(browser, "study-500")
-    check(browser, plots=3)
+    check(browser, plots=4)
     marks = {name: count for name, count, _ in browser.execute_script(DRAWN, MARKS, TICKS)}
     assert marks["search-history"] >= 500
 

@@ -159,6 +159,32 @@ def test_best_so_far_falls_by_ratio_to_the_default_near_it() -> None:
     assert list(failed.rows[0]) == [3, "hung", "A=3", "30 s"]
 
 
+def test_values_are_told_apart_by_the_ratios_of_the_search_alone() -> None:
+    def trial(number: int, stage: str, settings: dict[str, str], value: float) -> Trial:
+        return Trial(
+            number=number,
+            stage=stage,
+            settings=settings,
+            outcome="ok",
+            value_us=value,
+            default_us=100.0,
+        )
+
+    seen = [
+        trial(0, "search", {"A": "1"}, 90),
+        trial(1, "search", {"A": "1", "B": "1"}, 94),
+        trial(2, "search", {"B": "1"}, 130),
+        trial(3, "confirm", {"A": "1"}, 500),
+    ]
+    plot = figure(mattered.section(story(trials=seen)), "values")
+    assert plot.table is not None
+    assert [list(row) for row in plot.table.rows] == [
+        ["A=1", pytest.approx(0.92), 0.9, 0.94, 2],
+        ["B=1", pytest.approx(1.12), 0.94, 1.3, 2],
+    ]
+    assert plot.says.startswith("Lowest median: A=1, 0.920 over 2 launches")
+
+
 def test_a_front_names_its_knee() -> None:
     points = [
         FrontPoint(settings={"A": "1"}, decode_ratio=0.90, prefill_ratio=1.02),
