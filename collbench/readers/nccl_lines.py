@@ -132,7 +132,8 @@ ENV = re.compile(r"(NCCL_[A-Z0-9_]{1,64}) set (?:by environment )?to (.*)$")
 NUMBER = re.compile(r"(-?\d+)\.$")
 LINK = re.compile(
     r"(?:Channel|Ring) \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(?:send|receive)\] )?via "
-    r"(P2P/direct pointer|direct shared memory|P2P/\S+|SHM\S*|NET/\S+|COLLNET/\S+|NVLS\S*)(?: comm 0x\S+ nRanks \d+)?$"
+    r"(P2P/direct pointer|direct shared memory|P2P/\S+|SHM\S*|NET/\S+|COLLNET/\S+|NVLS\S*)"
+    r"(?: comm 0x\S+ nRanks \d+)?$"
 )
 CHOICE = re.compile(
     r"(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+) "

@@ -10,7 +10,7 @@ from collbench.readers.env_files import Refused, read_with
 from collbench.readers.launch import Delivery, Env, Var, find
 from collbench.readers.launch.docker import entrypoint as image_entrypoint
 from collbench.readers.launch.docker import from_values, image_env, run_entrypoint
-from collbench.readers.launch.yaml_file import line_of, load, mapping, text_of
+from collbench.readers.launch.yaml_file import line_of, listed, load, mapping, text_of
 from collbench.readers.text import Section
 
 _REFERENCE = re.compile(r"\$(\$?)\(([A-Za-z_][\w.-]*)\)")
@@ -59,7 +59,7 @@ def k8s_delivery(manifests: Sequence[Section], sections: Sequence[Section]) -> D
     container, path = max(_containers(item), key=lambda c: "nvidia.com/gpu" in str(c[0]))
     found.line = line_of(node, [*path, "env"], section.start)
     env: Env = {}
-    for source in container.get("envFrom") or []:
+    for source in listed(container.get("envFrom")):
         prefix = str(mapping(source).get("prefix") or "")
         for kind in ("configMapRef", "secretRef"):
             target = mapping(mapping(source).get(kind)).get("name")
@@ -68,10 +68,10 @@ def k8s_delivery(manifests: Sequence[Section], sections: Sequence[Section]) -> D
             if str(target) not in maps:
                 found.unseen.append(str(target))
             env |= {prefix + key: var for key, var in maps.get(str(target), {}).items()}
-    for index, entry in enumerate(container.get("env") or []):
+    for index, entry in enumerate(listed(container.get("env"))):
         line = line_of(node, [*path, "env", index], section.start)
         env |= _entry(mapping(entry), env, maps, found, line)
-    words = [str(word) for key in ("command", "args") for word in container.get(key) or []]
+    words = [str(word) for key in ("command", "args") for word in listed(container.get(key))]
     found.arguments = words
     entry_words = [] if container.get("command") else image_entrypoint(sections)
     found.env = run_entrypoint([*entry_words, *words], image_env(sections) | env, sections)

@@ -83,3 +83,8 @@ def text_of(value: Any) -> str | None:
 def mapping(value: Any) -> Mapping[str, Any]:
     """Return a mapping with text keys, empty where it is none."""
     return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a list, empty where it is none."""
+    return value if isinstance(value, list) else []
