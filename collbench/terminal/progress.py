@@ -68,7 +68,7 @@ def best_text(state: SweepState) -> str:
     """Return the best so far against the default with the noise, or what is known instead."""
     noise = f" (noise {state.noise_pct:.1f} %)" if state.noise_pct is not None else ""
     if state.best_ratio is not None and state.best_ratio < 1:
-        return f"best {percent_text(state.best_ratio)} than default{noise}"
+        return f"best {percent_text(state.best_ratio)} time{noise}"
     if state.default_us is not None:
         return f"default {time_text(state.default_us)}{noise}"
     return "measuring the default"

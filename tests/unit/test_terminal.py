@@ -198,7 +198,7 @@ def test_a_terminal_keeps_new_bests_and_failures_and_clears_its_line(
     assert "search 3/25: 0.927x default" in text
     assert "search 2/25: hung" in text
     assert "search 1/25" not in text.replace("search 1/25 |", "")
-    assert "search 3/25 | best 7.3 % less than default (noise 0.4 %) | 1 hung | 30 s left" in text
+    assert "search 3/25 | best 7.3 % less time (noise 0.4 %) | 1 hung | 30 s left" in text
     assert not re.search(r"\x1b\[[0-9;]*m", text.replace("\x1b[0m", "")), "no colour"
 
 
