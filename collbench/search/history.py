@@ -59,7 +59,7 @@ class Score:
     count: int
     """Launches that ended well."""
     guard: float
-    """Worst log ratio over guarded cases, less what noise explains; <= 0 is inside the limit."""
+    """Worst log ratio over guarded cases, less the limit or the noise; <= 0 is inside."""
     outcome: str = "ok"
     reason: str = ""
 
@@ -208,10 +208,9 @@ class History:
         limit = math.log1p(self.slower)
         worst = -limit
         for values in cases.values():
-            # Two and a half standard errors: a candidate is left out of the search only where
-            # the guard would be sure to stop it later.
-            noise = 2.5 * self.sd * math.sqrt(1 / len(values) + 0.5)
-            worst = max(worst, centre(values, self._far()) - noise - limit)
+            # The limit itself where it is beyond what noise makes of the worst of several cases.
+            noise = 3.5 * self.error(len(values))
+            worst = max(worst, centre(values, self._far()) - max(limit, noise))
         return worst
 
     def error(self, count: int) -> float:
@@ -276,10 +275,7 @@ def centre(values: Sequence[float], far: float) -> float:
 
 
 def _inliers(logs: NDArray[np.float64], far: float) -> NDArray[np.bool_]:
-    """Return which defaults to keep: all but single ones far above both of their neighbours."""
-    keep = np.ones(len(logs), dtype=bool)
-    for i in range(len(logs)):
-        near = [logs[j] for j in (i - 1, i + 1) if 0 <= j < len(logs)]
-        if len(logs) > 2 and near and logs[i] > max(near) + far:
-            keep[i] = False
-    return keep
+    """Return which defaults to keep: all but those far above the median of the five around."""
+    reach = 2
+    around = [logs[max(0, i - reach) : i + reach + 1] for i in range(len(logs))]
+    return np.array([log <= np.median(near) + far for log, near in zip(logs, around, strict=True)])
