@@ -170,14 +170,16 @@ def _curves(record: Path | None) -> tuple[dict[str, Any], int | None, list[str]]
 
     run = load(record, RunRecord)
     found = results(run)
-    measured = curves(found)
+    mode = "graph" if run.backend == "nccl" else "eager"
+    measured = curves(found, mode)
     if not measured:
         raise CollbenchError(
-            f"--record {record}: has no case timed in graph mode with right data",
-            fix="collbench bench --mode graph --sizes 8K,16K,...",
+            f"--record {record}: has no case timed in {mode} mode with right data",
+            fix=f"collbench bench --mode {mode} --sizes 8K,16K,...",
         )
-    dtypes = sorted({r.case.dtype for r in found.cases if r.case.mode == "graph"})
-    notes = [f"latencies of {record}: {run.backend}, {run.nranks} ranks, {', '.join(dtypes)}"]
+    dtypes = sorted({r.case.dtype for r in found.cases if r.case.mode == mode})
+    said = f"{run.backend}, {mode} mode, {run.nranks} ranks, {', '.join(dtypes)}"
+    notes = [f"latencies of {record}: {said}"]
     return dict(measured), run.nranks, notes
 
 

@@ -144,6 +144,20 @@ def test_workload_show_prints_calls_shares_and_the_draft_table(
     assert found["nccl"]["used"] == "depends"
 
 
+def test_a_record_of_a_cpu_backend_predicts_from_its_eager_cases(
+    tmp_path: Path, make_record: Maker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    eager = {"all_reduce/57344/float32/eager": [20.0], "all_gather/1310720/float32/eager": [300.0]}
+    save(tmp_path / "cpu.json", make_record(eager, backend="mpi"))
+    _, found = document(
+        capsys, "workload", "show", "verify-61x7168", "--record", str(tmp_path / "cpu.json")
+    )
+    assert found["comm_us"] == 122 * 20.0 + 300.0
+    save(tmp_path / "gpu.json", make_record(eager))
+    assert call(["workload", "show", "61x7168", "--record", str(tmp_path / "gpu.json")]) == 2
+    assert "no case timed in graph mode" in capsys.readouterr().err
+
+
 def test_the_prediction_is_near_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     _, found = document(capsys, "workload", "show", "verify-61x7168", "--record", str(DEFAULT))
     measured = results(load(DEFAULT, RunRecord)).step
