@@ -14,8 +14,12 @@ LOSS = 0.005
 """A removal that costs less than this (log) changes nothing; half the noise where that is more."""
 BLOCKS = 3
 MOST_BLOCKS = 5
-"""An ablation of two settings then ends in some twenty launches; what it cannot tell apart by
-then differs by less than the noise of a launch, and the smaller set is taken."""
+NOISY_BLOCKS = 12
+"""Blocks at most, on a calm and on a noisy machine. Calm: an ablation of two settings ends in
+some twenty launches; what it cannot tell apart by then differs by less than the noise of a
+launch, and the smaller set is taken."""
+NOISY = 0.01
+"""Launch sd from which a machine is noisy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +92,8 @@ def _round(
     blocks = Blocks(setup=setup, arms=arms, reference=dict(base) | kept, purpose="search")
     limit = max(LOSS, 0.5 * sd)
     alive = list(arms)
-    while alive and len(blocks.base) < MOST_BLOCKS:
+    most = NOISY_BLOCKS if sd > NOISY else MOST_BLOCKS
+    while alive and len(blocks.base) < most:
         blocks.block(alive)
         if len(blocks.base) >= BLOCKS:
             alive = [n for n in alive if _open(blocks, n, limit, sd)]
