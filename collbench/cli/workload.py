@@ -92,7 +92,7 @@ def _document(
     from collbench.workload.sources import is_model, read_draft
 
     args = parse_server_args(server_args)
-    curves, record_ranks, notes = _curves(record)
+    curves, backend, record_ranks, notes = _curves(record)
     tp = _first(tp, args.number(TP))
     if is_model(source):
         if tp is None and record_ranks is None:
@@ -132,7 +132,7 @@ def _document(
     use = None
     first = next((row for row in made.totals() if row[0] == "all_reduce"), None)
     ranks = _first(made.nranks, tp, record_ranks)
-    if first is not None and ranks is not None and made.kind != "log":
+    if first is not None and ranks is not None and made.kind != "log" and backend == "nccl":
         use = nccl_use(
             made.server or server or "sglang",
             nranks=ranks,
@@ -160,10 +160,10 @@ def _shown(record: Path | None) -> str | None:
     return None if record is None else str(record)
 
 
-def _curves(record: Path | None) -> tuple[dict[str, Any], int | None, list[str]]:
-    """Return the latencies of a record, its ranks, and what to know of it."""
+def _curves(record: Path | None) -> tuple[dict[str, Any], str, int | None, list[str]]:
+    """Return the latencies of a record, its backend and ranks, and what to know of it."""
     if record is None:
-        return {}, None, []
+        return {}, "nccl", None, []
     from collbench.errors import CollbenchError
     from collbench.record import RunRecord, load
     from collbench.results import curves, results
@@ -180,7 +180,7 @@ def _curves(record: Path | None) -> tuple[dict[str, Any], int | None, list[str]]
     dtypes = sorted({r.case.dtype for r in found.cases if r.case.mode == mode})
     said = f"{run.backend}, {mode} mode, {run.nranks} ranks, {', '.join(dtypes)}"
     notes = [f"latencies of {record}: {said}"]
-    return dict(measured), run.nranks, notes
+    return dict(measured), run.backend, run.nranks, notes
 
 
 def _same_ranks(nranks: int | None, measured: int | None, record: Path | None) -> None:
