@@ -8,6 +8,7 @@ from statistics import median
 from collbench.job import RankFacts
 from collbench.report.links import link_text
 from collbench.report.parts import Cell, Part, Section, Snippet, Table, Text
+from collbench.report.sources import PLACE
 from collbench.report.story import Story
 from collbench.report.trials import named
 from collbench.units import format_size
@@ -168,5 +169,11 @@ def _pairs(caption: str, facts: list[tuple[str, Cell]], note: str = "") -> Table
 
 def files_section(story: Story) -> Section:
     """Return the chapter with the files to copy, byte for byte."""
-    parts: list[Part] = [Snippet(title=name, text=text) for name, text in story.files.items()]
+    parts: list[Part] = [
+        Snippet(title=name, text=text, folded=index > 0)
+        for index, (name, text) in enumerate(story.files.items())
+    ]
+    if len(parts) > 1:
+        text = f"Paths are those after: collbench profile activate PROFILE --at {PLACE}"
+        parts.insert(1, Text(text=text, kind="legend"))
     return Section(name="files", title="Files to copy", parts=parts)

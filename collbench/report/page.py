@@ -178,13 +178,14 @@ def _cell(cell: Cell) -> str:
 def _snippet(snippet: Snippet, index: int) -> str:
     note = f'<p class="legend">{_text(snippet.note)}</p>' if snippet.note else ""
     title = _text(snippet.title)
-    return (
+    whole = (
         f'<div class="snippet"><div class="bar"><span>{title}</span>'
         f'<button type="button" data-copy="{index}" aria-label="Copy {_attribute(snippet.title)}">'
         f'Copy</button><span class="copied" role="status"></span></div>'
         f'<pre tabindex="0" aria-label="{_attribute(snippet.title)}"><code>{_text(snippet.text)}'
         f"</code></pre></div>{note}"
     )
+    return f"<details><summary>{title}</summary>{whole}</details>" if snippet.folded else whole
 
 
 def _visible(text: str) -> str:

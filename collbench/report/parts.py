@@ -58,6 +58,8 @@ class Snippet:
     title: str
     text: str
     note: str = ""
+    folded: bool = False
+    """Closed until somebody opens it."""
 
 
 @dataclass(frozen=True, kw_only=True)

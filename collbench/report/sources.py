@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collbench.emit import render
 from collbench.errors import CollbenchError
 from collbench.job import Run
 from collbench.profiles import store
@@ -13,6 +15,8 @@ from collbench.record import RunRecord, load, read_json, validate
 from collbench.report import evidence, sweeps
 from collbench.report.story import Arm, Story
 
+PLACE = "/etc/collbench"
+"""Where the snippets to copy look for the active profile."""
 SQLITE = b"SQLite format 3\x00"
 
 
@@ -195,8 +199,13 @@ def _document(path: Path, part: Mapping[str, Any]) -> Story:
 
 
 def _files(directory: Path) -> dict[str, str]:
-    """Return the files of a profile that people copy, as they are."""
-    try:
-        return {store.ENV_FILE: (directory / store.ENV_FILE).read_text(encoding="utf-8")}
-    except (OSError, UnicodeDecodeError):
-        return {}
+    """Return what people copy: the env file as it is, and what a launcher takes."""
+    files: dict[str, str] = {}
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        files[store.ENV_FILE] = (directory / store.ENV_FILE).read_text(encoding="utf-8")
+    for target in ("docker", "compose", "systemd", "k8s", "slurm", "shell"):
+        # A value that one target cannot carry, or an env file that was edited: the others stay.
+        with contextlib.suppress(CollbenchError):
+            reference = store.load(directory)
+            files[target] = render(target, reference, env_path=f"{PLACE}/current/{store.ENV_FILE}")
+    return files

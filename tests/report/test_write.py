@@ -46,7 +46,11 @@ def test_a_report_of_a_profile_holds_every_chapter(make_profile: Make, tmp_path:
     ]:
         assert f'<section id="{chapter}"' in text
     assert "Faster: 4.338 ms with the default, 4.021 ms with the profile" in text
-    assert data_of(text)["files"] == [(profile / "profile.env").read_text()]
+    files = data_of(text)["files"]
+    assert files[0] == (profile / "profile.env").read_text()
+    marks = ["docker run", "env_file:", "EnvironmentFile=", "ConfigMap", "srun", "export "]
+    assert [m for m, file in zip(marks, files[1:], strict=True) if m not in str(file)] == []
+    assert all("/etc/collbench/current" in str(file) for file in files[1:4])
     assert len(text) < 6_000_000
 
 
