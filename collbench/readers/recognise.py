@@ -41,7 +41,9 @@ _LOG = re.compile(r"NCCL (?:INFO|WARN) |NCCL version \d|is using nccl==|Watchdog
 _MATRIX = re.compile(r"^[ \t|]*(?:\x1b\[\d*m)*GPU0[ \t|].*$", re.MULTILINE)
 _MATRIX_ROW = re.compile(r"^[ \t|]*GPU\d+[ \t|]+(?:X|[A-Z0-9/]{1,6})[ \t|]", re.MULTILINE)
 _PEER_ROW = re.compile(r"^[ \t|]*GPU\d+[ \t|].*\b(?:OK|CNS|GNS|TNS|NS|U)\b", re.MULTILINE)
-_TABLE = re.compile(r"^#?\s*(?:size\s+count\s+type|N\s+type\s+(?:op|root)\s+time)\b", re.MULTILINE)
+_TABLE = re.compile(
+    r"\bsize\s+count\s+type\b|^\s*#?\s*N\s+type\s+(?:op|root)\s+time\b", re.MULTILINE
+)
 _TABLE_ROW = re.compile(
     r"^\s+\d+\s+\d+\s+[a-z]\w+\s+\w+\s+(?:-?\d+\s+)?[\d.]+\s+[\d.]+", re.MULTILINE
 )

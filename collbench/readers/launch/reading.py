@@ -13,7 +13,8 @@ from collbench.readers.launch.compose import compose_delivery
 from collbench.readers.launch.walk import Started, Walk
 from collbench.readers.text import Section
 
-_ASSIGNMENTS = re.compile(r"(?:export\s+)?[A-Za-z_]\w*=")
+_ASSIGNMENT = re.compile(r"(?:export\s+)?[A-Za-z_]\w*[ \t]*=")
+_BARE = re.compile(r"(?:export\s+)?[A-Za-z_]\w*\s*$")
 _SCRIPT = re.compile(r"\.(?:sh|bash|sbatch|slurm|job)$")
 
 
@@ -37,12 +38,19 @@ def part_of(section: Section) -> str | None:
         return "script"
     if docker.is_dockerfile(section):
         return "image"
-    lines = [line for line in text.split("\n") if line.strip() and line.lstrip()[0] != "#"]
-    if lines and all(_ASSIGNMENTS.match(line.lstrip("\ufeff \t")) for line in lines):
+    if _is_env(text):
         return "env"
     if re.search(r"(?:^|[\s;&/])(?:docker|podman|sbatch|srun|kubectl)\s+\S", text, re.MULTILINE):
         return "script"
     return "env" if base.endswith(".env") else None
+
+
+def _is_env(text: str) -> bool:
+    """Return whether a text is nothing but assignments and bare names."""
+    lines = [line.lstrip("\ufeff \t") for line in text.split("\n") if line.strip("\ufeff \t\r")]
+    lines = [line for line in lines if line[:1] not in ("#", ";")]
+    assigned = [line for line in lines if _ASSIGNMENT.match(line)]
+    return bool(assigned) and all(_ASSIGNMENT.match(li) or _BARE.match(li) for li in lines)
 
 
 def launch_reading(sections: Sequence[Section], given: Given) -> Reading:
