@@ -14,7 +14,7 @@ LAYERS: list[set[str]] = [
     {"workload", "machine"},
     {"record", "lab"},
     {"results"},
-    {"backends", "profiles", "compare", "exports"},
+    {"backends", "profiles", "compare", "exports", "stepcost"},
     {"measure", "live", "emit"},
     {"ranks"},
     {"worker", "pool"},

@@ -12,8 +12,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collbench.workload.buckets import Server
-from collbench.workload.model import Model
 from collbench.workload.step import Workload, step_of_model
 
 Curve = Sequence[tuple[int, float]]
@@ -131,43 +129,30 @@ def communication(
     return total, missing
 
 
-def draft_table(
-    model: Model,
-    curves: Mapping[str, Curve],
-    *,
-    tp: int,
-    batch: int,
-    server: Server,
-    dtype: str | None = None,
-    draft: Model | None = None,
-    largest_graph: int | None = None,
-) -> list[DraftRow]:
+def draft_table(workload: Workload, curves: Mapping[str, Curve]) -> list[DraftRow]:
     """Return one row for each number of draft tokens from 1 to 9.
 
     Args:
-        model: The target model.
+        workload: Made from a model; everything but its draft tokens is kept.
         curves: Latencies by collective; without any, the rows have payloads only.
-        tp: As in `step_of_model`; so are the others.
-        batch: See there.
-        server: See there.
-        dtype: See there.
-        draft: See there.
-        largest_graph: See there.
     """
+    model, nranks, server = workload.model, workload.nranks, workload.server
+    if model is None or nranks is None or server is None:
+        raise ValueError("a draft table needs a workload that was made from a model")
     rows: list[DraftRow] = []
     steps = jumps(curves.get("all_reduce", ()))
     before = 0
     for draft_tokens in DRAFTS:
         made = step_of_model(
             model,
-            source=model.name,
-            tp=tp,
-            batch=batch,
+            source=workload.source,
+            tp=nranks,
+            batch=workload.batch or 1,
             draft_tokens=draft_tokens,
             server=server,
-            dtype=dtype,
-            draft=draft,
-            largest_graph=largest_graph,
+            dtype=workload.step.calls[0].dtype,
+            draft=workload.draft,
+            largest_graph=workload.largest_graph,
         )
         payload = made.step.calls[0].size_bytes
         measured, missing = communication(made, curves) if curves else (0.0, [])

@@ -45,6 +45,10 @@ class Workload:
     eager: bool = False
     """Above the largest captured graph: the server runs the step without one."""
     model: Model | None = None
+    draft: Model | None = None
+    """Draft model whose passes are part of the round."""
+    largest_graph: int | None = None
+    """Largest captured size, as the user said it."""
     backends: tuple[str, ...] = ()
     """all_reduce backends a vLLM server said it tries, in order; empty: it did not say."""
     notes: tuple[str, ...] = ()
@@ -237,5 +241,7 @@ def step_of_model(
         server=server,
         eager=bucket is None,
         model=model,
+        draft=draft,
+        largest_graph=largest_graph,
         notes=tuple(notes),
     )

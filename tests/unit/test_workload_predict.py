@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collbench.workload import load, predict, read_model, server_args
+from collbench.workload import load, predict, server_args
 from collbench.workload.predict import communication, draft_table, jumps, latency
 
 H200 = [
@@ -76,7 +76,7 @@ def test_communication_is_count_times_latency() -> None:
 
 def test_the_draft_table_names_the_row_that_crosses_the_jump() -> None:
     curves = {"all_reduce": H200, "all_gather": [(1024, 5.0), (1 << 24, 500.0)]}
-    rows = draft_table(read_model("61x7168"), curves, tp=2, batch=1, server="sglang")
+    rows = draft_table(load("61x7168", tp=2), curves)
     assert [row.draft_tokens for row in rows] == list(range(1, 10))
     assert [row.payload_bytes for row in rows] == [14336 * d for d in range(1, 10)]
     assert [row.draft_tokens for row in rows if row.crossed] == [5]
@@ -86,7 +86,7 @@ def test_the_draft_table_names_the_row_that_crosses_the_jump() -> None:
 
 def test_the_draft_table_says_what_was_not_measured() -> None:
     curves = {"all_reduce": [(14336, 10.0), (57344, 14.0)]}
-    rows = draft_table(read_model("61x7168"), curves, tp=2, batch=1, server="sglang")
+    rows = draft_table(load("61x7168", tp=2), curves)
     assert rows[0].comm_us is None
     assert rows[0].at_least_us == pytest.approx(123 * 10.0)
     assert rows[8].at_least_us is None
@@ -94,6 +94,22 @@ def test_the_draft_table_says_what_was_not_measured() -> None:
 
 
 def test_a_batch_above_the_graphs_is_eager_in_its_rows() -> None:
-    rows = draft_table(read_model("61x7168"), {}, tp=8, batch=100, server="vllm")
+    rows = draft_table(load("61x7168", tp=8, batch=100, server="vllm"), {})
     assert [row.eager for row in rows] == [False] * 5 + [True] * 4  # 512 tokens at most
     assert all(row.comm_us is None for row in rows)
+
+
+def test_the_draft_model_is_in_every_row() -> None:
+    curves = {
+        "all_reduce": [(1024, 10.0), (1 << 30, 10.0)],
+        "all_gather": [(1024, 5.0), (1 << 30, 5.0)],
+    }
+    alone = draft_table(load("61x7168", tp=8), curves)
+    both = draft_table(load("61x7168", tp=8, draft="mtp"), curves)
+    more = [(b.comm_us or 0) - (a.comm_us or 0) for a, b in zip(alone, both, strict=True)]
+    assert more == pytest.approx([max(0, d - 1) * (3 * 10.0 + 5.0) for d in range(1, 10)])
+
+
+def test_a_fixed_step_has_no_draft_table() -> None:
+    with pytest.raises(ValueError, match="made from a model"):
+        draft_table(load("verify-61x7168"), {})
