@@ -28,12 +28,12 @@ def shell(snippet: Snippet) -> str:
 
 
 def quoted(value: str) -> str:
-    """Quote a value for every shell.
+    r"""Quote a value for every shell.
 
     shlex.quote leaves ``=x`` bare, which zsh replaces by the path of the command x.
 
     >>> quoted("LL"), quoted("=x"), quoted("it's")
-    ('LL', "'=x'", "'it'\\\\''s'")
+    ('LL', "'=x'", "'it'\\''s'")
     """
     return value if representable(value) else "'" + value.replace("'", "'\\''") + "'"
 

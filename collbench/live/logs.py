@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from collbench.errors import CollbenchError
 from collbench.live import processes
+from collbench.live.clock import started_at
 from collbench.live.evidence import Seen
 from collbench.readers import UnreadableError
 from collbench.readers.nccl_log import NcclLog, read_log
@@ -52,11 +52,3 @@ def attach(log: NcclLog, path: Path, workers: Iterable[Seen]) -> list[str]:
                 if not printed.others:
                     seen.logged.setdefault(name, (printed.value, printed.line))
     return notes
-
-
-def started_at(ticks: int) -> float:
-    """Return the time, seconds since the epoch, of a start time in ticks after boot."""
-    for line in Path("/proc/stat").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("btime "):
-            return int(line.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
-    return 0.0

@@ -15,7 +15,7 @@ _UNSAFE = re.compile(
 )
 """Control characters, and those that reorder or hide text; tabs stay."""
 _SECRET_NAME = re.compile(
-    r"api[-_]?key|token|secret|passw|credential|private|auth(?!or)|cookie|access[-_]?key|(^|[-_])key$",
+    r"api[-_]?key|token|secret|passw|credential|private|auth(?!ors?$|ored)|cookie|access[-_]?key|(^|[-_])key$",
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(
@@ -60,37 +60,30 @@ def safe_arguments(arguments: Sequence[str]) -> list[str]:
     the form of a known kind of token.
     """
     safe: list[str] = []
-    hide_next = False
+    hide = False
     for argument in arguments:
-        if hide_next and not argument.startswith("--"):
-            safe.append(REDACTED)
-            continue  # an option may take several keys
-        hide_next = False
-        name, equals, _ = argument.partition("=")
-        if equals and is_secret_name(name):
-            safe.append(f"{printable(name)}={REDACTED}")
-        elif argument.startswith("-") and not equals and is_secret_name(argument):
-            safe.append(printable(argument))
-            hide_next = True
-        elif ":" in argument and is_secret_name(argument.partition(":")[0]):
-            safe.append(f"{printable(argument.partition(':')[0])}: {REDACTED}")
-        elif re.search(r"[\s;&|]", argument):
-            safe.append(printable(_hide_words(redacted(argument))))
-        else:
-            safe.append(printable(redacted(argument)))
+        if re.search(r"\s", argument) and not hide:
+            # A title, or a command inside the command line: words of its own.
+            words = re.split(r"(\s+)", argument)
+            words[::2] = safe_arguments(words[::2])
+            safe.append(printable("".join(words)))
+            continue
+        text, hide = _safe_argument(argument, hide)
+        safe.append(text)
     return safe
 
 
-def _hide_words(text: str) -> str:
-    """Hide secrets in an argument that is itself a command or a title with blanks in it."""
-    words = re.split(r"([\s;&|'\"]+)", text)
-    hide = False
-    for index in range(0, len(words), 2):
-        word = words[index]
-        name, equals, _ = word.partition("=")
-        if hide and word and not word.startswith("--"):
-            words[index] = REDACTED
-        hide = not equals and word.startswith("-") and is_secret_name(word)
-        if equals and is_secret_name(name):
-            words[index] = f"{name}={REDACTED}"
-    return "".join(words)
+def _safe_argument(argument: str, hide: bool) -> tuple[str, bool]:
+    """Return one argument, safe, and whether the next one is a secret.
+
+    An option may take several keys: they are hidden up to the next option.
+    """
+    if hide and not argument.startswith("-"):
+        return (REDACTED if argument else ""), True
+    for separator in ("=", ":"):
+        name, found, value = argument.partition(separator)
+        if found and value and is_secret_name(name.strip("'\"")) and not value.startswith("//"):
+            return f"{printable(name)}{separator}{REDACTED}", False
+    option = argument.startswith("-") or argument.endswith(":")
+    secret = option and is_secret_name(argument.rstrip(":"))
+    return printable(redacted(argument)), secret
