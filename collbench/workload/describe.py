@@ -38,9 +38,9 @@ def document(
             "dtype": dtype,
             "count": count,
             "step_bytes": size * count,
-            "share": size * count / step_bytes,
+            "share_pct": 100 * size * count / step_bytes,
             "time_us": time,
-            "time_share": None if comm is None or time is None else time * count / comm,
+            "time_pct": None if comm is None or time is None else 100 * time * count / comm,
         }
         for (name, size, dtype, count), time in zip(totals, times, strict=True)
     ]
@@ -102,12 +102,12 @@ def _calls(doc: Mapping[str, Any]) -> list[str]:
     for call in doc["calls"]:
         line = (
             f"{call['collective']:<15}{format_size(call['size_bytes']):>11}{call['dtype']:>10}"
-            f"{call['count']:>7}{format_size(call['step_bytes']):>11}{call['share']:>7.0%}"
+            f"{call['count']:>7}{format_size(call['step_bytes']):>11}{call['share_pct']:>6.0f}%"
         )
         if timed:
-            time, share = call["time_us"], call["time_share"]
+            time, share = call["time_us"], call["time_pct"]
             line += f"{time:>9.1f}" if time is not None else f"{'-':>9}"
-            line += f"{share:>9.0%}" if share is not None else f"{'-':>9}"
+            line += f"{share:>8.0f}%" if share is not None else f"{'-':>9}"
         out.append(line)
     if timed and doc["comm_us"] is None:
         out.append("-: outside of the sizes that the record measured")

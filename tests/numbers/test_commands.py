@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from collbench.cli import call
 from collbench.record import RunRecord, load, save
@@ -137,11 +138,27 @@ def test_workload_show_prints_calls_shares_and_the_draft_table(
     )
     assert (code, found["exit_code"], found["command"]) == (0, 0, "workload")
     assert found["nranks"] == 2
-    assert sum(call["share"] for call in found["calls"]) == pytest.approx(1.0)
-    assert sum(call["time_share"] for call in found["calls"]) == pytest.approx(1.0)
+    assert sum(call["share_pct"] for call in found["calls"]) == pytest.approx(100.0)
+    assert sum(call["time_pct"] for call in found["calls"]) == pytest.approx(100.0)
     assert found["comm_us"] == pytest.approx(1882, abs=2)
     assert [row["draft_tokens"] for row in found["draft_table"] if row["crossed"]] == [5]
     assert found["nccl"]["used"] == "depends"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["61x7168", "--draft-tokens", "4", "--record", str(DEFAULT)],
+        ["61x7168", "--tp", "8"],
+        ["verify-61x7168"],
+    ],
+)
+def test_the_document_is_what_its_schema_says(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    schema = json.loads((DATA.parents[2] / "docs" / "schema" / "workload.json").read_text())
+    _, found = document(capsys, "workload", "show", *arguments)
+    Draft202012Validator(schema).validate(found)
 
 
 def test_a_record_of_a_cpu_backend_predicts_from_its_eager_cases(
