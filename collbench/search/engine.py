@@ -184,9 +184,7 @@ class Engine:
             labels = self.space.labels_of(dict(proposal))
             assert labels is not None, proposal
             self.study.enqueue_trial(labels)
-        trial = self.study.ask()
-        if self.peers is not None:
-            self.peers.take(trial)
+        trial = self.peers.ask() if self.peers is not None else self.study.ask()
         taken: dict[str, str] = {}
         settings: dict[str, str] = {}
         for axis in self.space.axes:

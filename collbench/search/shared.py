@@ -90,11 +90,16 @@ class Peers:
 
     # -- trials
 
-    def take(self, trial: Trial) -> None:
-        """Mark a trial as this node's and keep it alive until `release`."""
-        trial.set_user_attr("node", self.node.name)
+    def ask(self) -> Trial:
+        """Take the next trial, mark it as this node's and keep it alive until `release`."""
         self.release()
-        self._heart = _Heart(self.study._storage, trial._trial_id, BEAT_S)
+        with warnings.catch_warnings():
+            # Optuna beats inside `optimize` only; here the node does it itself
+            warnings.filterwarnings("ignore", message="Heartbeat of storage", category=UserWarning)
+            trial = self.study.ask()
+        trial.set_user_attr("node", self.node.name)
+        self._heart = _Heart(self.study._storage, trial._trial_id)
+        return trial
 
     def release(self) -> None:
         """Stop the heartbeat: the trial has been told."""
@@ -148,9 +153,9 @@ class Peers:
     def retry_stale(self) -> list[int]:
         """Fail the trials of dead nodes and queue their settings again; return their numbers.
 
-        Storages with heartbeats of their own (PostgreSQL, MySQL, SQLite) tell which those are;
-        for the others the beat in the trial must have stood still while this node watched, so
-        that clocks of nodes need not agree. Looks at most once a heartbeat.
+        Databases tell by their own clock whose heartbeat is old. Beyond that, and where there is
+        none, a beat must have stood still while this node watched, so that clocks need not agree.
+        Looks at most once a heartbeat.
         """
         now = time.monotonic()
         if now < self._looked + BEAT_S:
@@ -161,10 +166,9 @@ class Peers:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             optuna.storages.fail_stale_trials(self.study)
         running = self._trials(TrialState.RUNNING)
-        taken = sorted(before - {trial.number for trial in running})
-        if has_heartbeat(self.study._storage):
-            return [n for n in taken if self.study.trials[n].state == TrialState.FAIL]
-        retried = []
+        gone = before - {trial.number for trial in running}
+        failed = {t.number for t in self._trials(TrialState.FAIL)}
+        retried = sorted(gone & failed)
         for trial in running:
             beat = str(trial.user_attrs.get("beat", ""))
             seen, since = self._beats.get(trial.number, (None, now))
@@ -217,32 +221,33 @@ class Peers:
 class _Heart:
     """Says in the storage that a trial's node lives, from a thread of its own."""
 
-    def __init__(self, storage: BaseStorage, trial_id: int, every_s: float) -> None:
-        self._storage, self._trial_id, self._every_s = storage, trial_id, every_s
+    def __init__(self, storage: BaseStorage, trial_id: int) -> None:
+        self._storage, self._trial_id = storage, trial_id
+        self._native = has_heartbeat(storage)
         self._end = threading.Event()
+        self._say(0)
         self._thread = threading.Thread(target=self._beat, daemon=True, name="heartbeat")
         self._thread.start()
 
+    def _say(self, count: int) -> None:
+        self._storage.set_trial_user_attr(self._trial_id, "beat", count)
+        if self._native:
+            self._storage.record_heartbeat(self._trial_id)
+
     def _beat(self) -> None:
         count = 0
-        native = has_heartbeat(self._storage)
-        while True:
+        while not self._end.wait(BEAT_S):
+            count += 1
             try:
-                if native:
-                    self._storage.record_heartbeat(self._trial_id)
-                else:
-                    self._storage.set_trial_user_attr(self._trial_id, "beat", str(count))
+                self._say(count)
             except optuna.exceptions.UpdateFinishedTrialError:
                 return  # told in the meantime, or taken from this node
-            except Exception:  # the storage is away for a moment
-                count -= 1
-            count += 1
-            if self._end.wait(self._every_s):
-                return
+            except Exception:  # the storage is away for a moment: the next beat may reach it
+                continue
 
     def stop(self) -> None:
         self._end.set()
-        self._thread.join(timeout=self._every_s)
+        self._thread.join(timeout=BEAT_S)
 
 
 def has_heartbeat(storage: BaseStorage) -> bool:

@@ -124,10 +124,8 @@ def test_a_live_node_keeps_its_trial_and_a_dead_one_loses_it(
     alive, dead, watch = (Peers(study, Node(name=n)) for n in ("alive", "dead", "watch"))
     trials = []
     for peer in (alive, dead):
-        trial = study.ask()
-        trial.suggest_categorical("proto", ["unset", "LL"])
-        peer.take(trial)
-        trials.append(trial)
+        trials.append(peer.ask())
+        trials[-1].suggest_categorical("proto", ["unset", "LL"])
     dead.release()
     taken: list[int] = []
     deadline = time.monotonic() + 10
