@@ -1,0 +1,133 @@
+"""A fresh bench, started as a child, and what it says against a profile's record."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collbench.diagnose.costs import Arms, load_record, remeasured
+from collbench.diagnose.record_rules import judge_record
+from collbench.errors import CollbenchError, Exit
+from collbench.findings import Finding
+from collbench.profiles.store import Reference
+from collbench.record import RunRecord
+from collbench.results import Results, results
+from collbench.units import format_size
+
+LAUNCHES = 3
+SLOWER_SHARE = 0.03
+"""A fresh step that is slower by more, and by more than the launches differ, is a change."""
+
+
+def bench_arguments(reference: Reference | None, arms: Arms | None) -> list[str]:
+    """Return the arguments of a bench that repeats a profile's record.
+
+    The step, its sizes and the ranks are the record's; without one, the default bench.
+    """
+    arguments = ["--launches", str(LAUNCHES), "--mode", "step,graph"]
+    if reference is not None:
+        arguments += ["--env", str(reference.env_path)]
+    record = arms.record if arms is not None else None
+    if record is None:
+        return arguments
+    arguments += ["--backend", record.backend, "--nproc-per-node", str(record.nranks)]
+    if record.backend != "nccl":
+        arguments[arguments.index("step,graph")] = "step,eager"
+    sizes = sorted({case.size_bytes for case in record.job.cases})
+    collectives = list(dict.fromkeys(case.collective for case in record.job.cases))
+    if sizes:
+        arguments += ["--sizes", ",".join(map(str, sizes)), "--collective", ",".join(collectives)]
+    if record.workload:
+        arguments += ["--workload", record.workload]
+    return arguments
+
+
+def measure(arguments: list[str], *, timeout_s: float, say: Callable[[str], None]) -> RunRecord:
+    """Run ``collbench bench`` as a child and return its record.
+
+    Raises:
+        CollbenchError: it failed, hung, or left no record.
+    """
+    with tempfile.TemporaryDirectory(prefix="collbench-diagnose-") as folder:
+        document = Path(folder) / "bench.json"
+        command = [sys.executable, "-m", "collbench", "bench", *arguments,
+                   "--json-file", str(document), "--out", folder]  # fmt: skip
+        say("measuring: collbench bench " + " ".join(arguments))
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                timeout=timeout_s, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise CollbenchError(
+                f"--measure: collbench bench did not end within {timeout_s:.0f} s",
+                fix="run it by itself: collbench bench " + " ".join(arguments),
+                code=Exit.FAILED,
+            ) from error
+        path = _record_path(document)
+        if path is None:
+            tail = done.stderr.strip().splitlines()[-1:] or ["no output"]
+            raise CollbenchError(
+                f"--measure: collbench bench failed ({done.returncode}): {tail[0][:200]}",
+                fix="run it by itself: collbench bench " + " ".join(arguments),
+                code=Exit.FAILED,
+            )
+        return load_record(path)
+
+
+def _record_path(document: Path) -> Path | None:
+    try:
+        plain: Any = json.loads(document.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return Path(plain["record"]) if plain.get("record") else None
+
+
+def judge_fresh(record: RunRecord, arms: Arms | None) -> tuple[list[Finding], Results]:
+    """Return what a fresh record shows by itself and against the profile's own."""
+    now = results(record)
+    found = judge_record(record)
+    failed = [(what, why) for what, why in now.failed]
+    if arms is not None and arms.profile is not None:
+        change = remeasured(now, arms.profile)
+        if is_slower(change.delta_ms, change.noise_ms, arms):
+            worst = change.worst
+            said = (
+                f"; {worst.case.collective} of {format_size(worst.case.size_bytes)} "
+                f"{change.worst_was_us:.1f} to {worst.p50_us:.1f} us"
+                if worst is not None
+                else ""
+            )
+            found.append(
+                Finding(
+                    code="verify.comm_regression",
+                    expected_ms=change.delta_ms,
+                    evidence=f"the profile's step, measured now, takes {change.delta_ms:+.3f} ms "
+                    f"more than recorded{said}",
+                    next="the machine changed under the profile: links, driver, library, other "
+                    "processes; then tune again",
+                )
+            )
+    if failed:
+        found.append(
+            Finding(
+                code="verify.beyond_comm",
+                confidence="medium",
+                evidence=f"{failed[0][0]} gave no times: {failed[0][1][:120]}",
+                next="collbench bench --launches 1   shows what fails",
+            )
+        )
+    return found, now
+
+
+def is_slower(delta_ms: float | None, noise_ms: float, arms: Arms) -> bool:
+    """Return whether a change of the step is beyond noise and beyond nothing."""
+    step = arms.profile.step if arms.profile is not None else None
+    if delta_ms is None or step is None:
+        return False
+    return delta_ms > max(noise_ms, SLOWER_SHARE * step.total_us / 1000)
