@@ -73,10 +73,14 @@
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     addEventListener("beforeprint", () => {
+      document.documentElement.classList.add("paper");
       document.querySelectorAll("details").forEach((element) => { element.open = true; });
       draw();
     });
-    addEventListener("afterprint", draw);
+    addEventListener("afterprint", () => {
+      document.documentElement.classList.remove("paper");
+      draw();
+    });
   }
   document.documentElement.dataset.ready = "yes";
 })();

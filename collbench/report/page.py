@@ -29,6 +29,8 @@ POLICY = (
 )
 """Content security policy: even a hole in the escaping could not load or send anything."""
 
+NUMBER = ' class="number"'
+
 
 def html(page: Page, *, plotly_js: str | None = None) -> str:
     """Return the page as HTML.
@@ -134,7 +136,14 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.columns)
+    numeric = [
+        any(isinstance(row[i], int | float) for row in table.rows)
+        for i in range(len(table.columns))
+    ]
+    head = "".join(
+        f'<th scope="col"{NUMBER if right and i else ""}>{_text(name)}</th>'
+        for i, (name, right) in enumerate(zip(table.columns, numeric, strict=True))
+    )
     rows = "\n".join(_row(row) for row in table.rows)
     note = f'<p class="legend">{_text(table.note)}</p>' if table.note else ""
     whole = (
@@ -160,7 +169,7 @@ def _row(row: Any) -> str:
 def _td(cell: Cell) -> str:
     kind = ""
     if isinstance(cell, int | float):
-        kind = ' class="number"'
+        kind = NUMBER
     elif cell is not None and len(cell) <= 24:
         kind = ' class="short"'
     return f"<td{kind}>{_text(_cell(cell))}</td>"

@@ -155,6 +155,23 @@ def test_a_profile_opens_without_error_or_request(
     check(browser, plots=9)
 
 
+def test_printed_from_a_dark_screen_the_page_is_light(
+    browser: Any, make_profile: Make, tmp_path: Path
+) -> None:
+    out = tmp_path / "report.html"
+    write([make_profile()], out)
+    open_report(browser, out, dark=True)
+    ink = "return getComputedStyle(document.querySelector('.plot .xtick text')).fill"
+    dark = browser.execute_script(ink)
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    paper = browser.execute_script(ink)
+    opened = "return [...document.querySelectorAll('details')].every(element => element.open)"
+    assert browser.execute_script(opened), "folded tables are printed too"
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(ink) == dark
+    assert (paper, dark) == ("rgb(27, 31, 36)", "rgb(230, 234, 238)")
+
+
 def test_a_record_with_pairs_draws_its_matrices(
     browser: Any, make_record: Make, confirmed: list[Run], tmp_path: Path
 ) -> None:
