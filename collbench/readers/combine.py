@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from collbench.readers import Given, Reading, UnreadableError
-from collbench.readers.text import Section, lines_of
+from collbench.readers.text import Section, csv_fields, lines_of
 
 Sorts = Mapping[str, list[Section]]
 
@@ -100,7 +99,7 @@ def _column(section: Section, name: str) -> list[str]:
     """Return one column of a CSV as nvidia-smi prints it."""
     rows = [
         [cell.strip() for cell in row]
-        for row in csv.reader(line.text for line in lines_of(section) if line.text.strip())
+        for row in (csv_fields(line.text) for line in lines_of(section) if line.text.strip())
     ]
     if not rows:
         return []

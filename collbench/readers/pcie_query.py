@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from collbench.readers import Reading, UnreadableError
-from collbench.readers.text import Line, Section, lines_of
+from collbench.readers.text import Line, Section, csv_fields, lines_of
 
 _FIELD = re.compile(r"( *)([A-Za-z][^:]{0,60}?) *: (.*)")
 _HEAD = re.compile(r"( *)([A-Za-z][\w .()/-]{0,60})\s*$")
@@ -145,7 +144,7 @@ def _csv(lines: list[Line]) -> tuple[str | None, list[dict[str, Any]]]:
     driver: str | None = None
     gpus: list[dict[str, Any]] = []
     for line in lines[start + 1 :]:
-        cells = next(csv.reader([line.text], skipinitialspace=True), [])
+        cells = [cell.strip() for cell in csv_fields(line.text)]
         if len(cells) != len(names):
             if cells and not line.whole:
                 gpus.append({"bus": cells[0], "line": line.number})

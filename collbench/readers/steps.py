@@ -7,8 +7,6 @@ unit: ``verify_ms``, ``verify_us``. Runs are called before and after, or old and
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collbench.readers import UnreadableError
-from collbench.readers.text import Section
+from collbench.readers.text import Section, csv_fields
 
 LABELS = {
     "before": "before",
@@ -260,11 +258,9 @@ def _csv(found: StepFile, section: Section) -> None:
     if not rows:
         raise UnreadableError("no header line")
     separator = ";" if rows[0].count(";") > rows[0].count(",") else ","
-    header = [name.strip().strip('"') for name in next(csv.reader([rows[0]], delimiter=separator))]
+    header = [name.strip().strip('"') for name in csv_fields(rows[0], separator)]
     run_at = next((i for i, name in enumerate(header) if name.lower() in _RUN), None)
-    for number, cells in enumerate(
-        csv.reader(io.StringIO("\n".join(rows[1:])), delimiter=separator)
-    ):
+    for number, cells in enumerate(csv_fields(row, separator) for row in rows[1:]):
         if len(cells) != len(header):
             raise UnreadableError(f"CSV: row {number + 1} has {len(cells)} of {len(header)} fields")
         label = "" if run_at is None else LABELS.get(cells[run_at].strip().lower(), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import stat
 from collections.abc import Iterator
@@ -148,6 +149,18 @@ def lines_of(section: Section) -> Iterator[Line]:
         whole = number - section.start < len(pieces) - 1
         if piece or whole:
             yield Line(number, strip_escapes(piece.rstrip("\r")), whole)
+
+
+def csv_fields(line: str, delimiter: str = ",") -> list[str]:
+    """Return the fields of one line of a CSV; a field does not go on in the next line.
+
+    Raises:
+        UnreadableError: a field is longer than any that a tool writes.
+    """
+    try:
+        return next(csv.reader([line.replace("\r", " ")], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise UnreadableError(f"CSV: {error}") from error
 
 
 def stream(file: IO[bytes]) -> Iterator[tuple[int, bytes, bool]]:
