@@ -31,6 +31,8 @@ TELLING = (b" Bytes -> ", b"- Init ", b" datatype ", b"all-reduce backends")
 DATATYPE = re.compile(r"\w+: opCount \w+ .{0,200}datatype (\d+) ")
 DATATYPES = {6: "float16", 7: "float32", 8: "float64", 9: "bfloat16"}
 MAX_CALLS = 5_000_000
+MAX_KNOWN = 1 << 14
+"""Most different lines remembered."""
 FEWEST = 5
 """all_reduces of the smallest model one would serve over several GPUs: two layers."""
 
@@ -69,7 +71,17 @@ def read_calls(lines: Iterable[tuple[int, bytes, bool]]) -> Log:
     """
     log = Log()
     total = 0
+    known: dict[bytes, tuple[Process, tuple[str | None, int]]] = {}
     for _, raw, whole in lines:
+        if total > MAX_CALLS:
+            raise CollbenchError(
+                f"the log has more than {MAX_CALLS} calls", fix="cut it after the graph capture"
+            )
+        if whole and raw in known:  # a layer's calls print the same line again and again
+            process, call = known[raw]
+            process.calls.append(call)
+            total += 1
+            continue
         if not any(word in raw for word in TELLING):
             continue
         text = nccl_lines.clean(raw)
@@ -80,13 +92,11 @@ def read_calls(lines: Iterable[tuple[int, bytes, bool]]) -> Log:
                 log.backends = tuple(name.strip(" '\"") for name in named[1].split(","))
             continue
         process = log.processes.setdefault(message.source, Process())
-        if call := _call(message, process):
+        if found := _call(message, process):
             total += 1
-            if total > MAX_CALLS:
-                raise CollbenchError(
-                    f"the log has more than {MAX_CALLS} calls", fix="cut it after the graph capture"
-                )
-            process.calls.append(call)
+            process.calls.append(found)
+            if whole and not process.others and len(known) < MAX_KNOWN:
+                known[raw] = (process, found)
         elif init := nccl_lines.INIT.search(message.text):
             process.nranks.add(int(init[4]))
         elif datatype := DATATYPE.match(message.text):

@@ -199,6 +199,12 @@ def test_a_missing_log_is_one_line(tmp_path: Path) -> None:
         load(str(tmp_path / "no.log"), tp=2)
 
 
+def test_a_log_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.workload.log.MAX_CALLS", 50)
+    with pytest.raises(CollbenchError, match="more than 50 calls"):
+        load(write(tmp_path, "".join(lines(captured()))))
+
+
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=80), max_size=30))
 def test_no_text_crashes_the_reader(texts: list[str]) -> None:
