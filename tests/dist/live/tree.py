@@ -4,6 +4,7 @@
 every worker has done what it was told, and ends when its stdin ends.
 """
 
+import ctypes
 import json
 import multiprocessing
 import os
@@ -30,6 +31,7 @@ def settle(spec: Spec, rank: int) -> None:
 
 
 def work(spec: Spec, rank: int, pipe: Any) -> None:
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: never outlive the launcher
     settle(spec, rank)
     pipe.send(os.getpid())
     try:
