@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
@@ -12,8 +12,10 @@ from collbench import stats
 from collbench.errors import CollbenchError
 from collbench.job import CaseTimes, Run
 
-Objective = Literal["decode", "prefill"]
-OBJECTIVES = ("decode", "prefill", "pareto")
+Objective = Literal["decode", "prefill", "pareto"]
+OBJECTIVES: tuple[Objective, ...] = ("decode", "prefill", "pareto")
+STEP, PREFILL = "step", "prefill"
+"""Cases that stand for the two objectives where they are guarded, or weighed against each other."""
 PREFILL_BYTES = 1 << 20
 """Cases from this size up are what a prefill spends its communication on."""
 
@@ -49,7 +51,8 @@ def sample(run: Run, backend: str, objective: Objective = "decode") -> Sample:
         run: A launch with outcome ``ok``.
         backend: Name of the backend; it decides the reduction across ranks.
         objective: ``decode``: the step. ``prefill``: the sum of one call of every timed case from
-            1 MiB up (the step is then one of the guarded cases, under the key ``step``).
+            1 MiB up. ``pareto``: the geometric mean of both. Under the last two the step and the
+            sum are guarded cases as well, under the keys ``step`` and ``prefill``.
 
     Raises:
         CollbenchError: the run lacks what the objective needs.
@@ -57,9 +60,9 @@ def sample(run: Run, backend: str, objective: Objective = "decode") -> Sample:
     how = reduction(backend)
     cases = {c.case.key: _case_value(c, how) for c in run.cases if c.times_us and not c.error}
     if run.step is None or not run.step.total_us:
-        if objective == "decode":
+        if objective != "prefill":
             raise CollbenchError(
-                "the launch timed no step, which the objective 'decode' needs",
+                f"the launch timed no step, which the objective {objective!r} needs",
                 fix="give the sweep a [workload], or use --objective prefill",
             )
         return _prefill(cases)
@@ -70,9 +73,17 @@ def sample(run: Run, backend: str, objective: Objective = "decode") -> Sample:
         if run.step.nocomm_us and run.step.nocomm_us[0]
         else None
     )
+    if objective == "decode":
+        return Sample(value_us=total, exposed_us=exposed, p95_us=_p95(windows), cases=cases)
+    prefill = _prefill({**cases, STEP: total})
     if objective == "prefill":
-        return _prefill({**cases, "step": total})
-    return Sample(value_us=total, exposed_us=exposed, p95_us=_p95(windows), cases=cases)
+        return replace(prefill, exposed_us=exposed)
+    return replace(
+        prefill,
+        value_us=math.sqrt(total * prefill.value_us),
+        p95_us=math.sqrt(_p95(windows) * prefill.value_us),
+        exposed_us=exposed,
+    )
 
 
 def _prefill(cases: dict[str, float]) -> Sample:
@@ -82,9 +93,8 @@ def _prefill(cases: dict[str, float]) -> Sample:
             "the launch timed no case from 1 MiB up, which the objective 'prefill' needs",
             fix="add sizes from 1M up to [guard] in the sweep",
         )
-    rest = {key: value for key, value in cases.items() if key not in large}
     value = math.fsum(large.values())
-    return Sample(value_us=value, p95_us=value, cases=rest | large)
+    return Sample(value_us=value, p95_us=value, cases={**cases, PREFILL: value})
 
 
 def size_of(case_key: str) -> int:

@@ -213,6 +213,16 @@ class History:
             worst = max(worst, centre(values, self._far()) - max(limit, noise))
         return worst
 
+    def case_logs(self, case: str) -> dict[Key, float]:
+        """Return the log ratio of one case for every candidate that was timed on it."""
+        levels = self._levels((case,))[:, 1]
+        logs: dict[Key, list[float]] = {}
+        for i, one in enumerate(self.seen):
+            if one.key != self.reference and one.sample and case in one.sample.cases:
+                ratio = math.log(one.sample.cases[case]) - float(levels[i])
+                logs.setdefault(one.key, []).append(ratio)
+        return {name: centre(values, self._far()) for name, values in logs.items()}
+
     def error(self, count: int) -> float:
         """Return the standard error of a score made of `count` launches."""
         share = 1.0 / max(count, 1) if self.beside else 0.5

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from collbench.confirm.arms import Setup
 from collbench.confirm.confirmation import Confirmation, confirm
 from collbench.confirm.gate import Limits
 from collbench.confirm.noise import Floor, measure_floor
 from collbench.confirm.objective import Objective
-from collbench.confirm.statistics import pairs_for, visible_gain
+from collbench.confirm.statistics import pairs_for
 from collbench.job import Run, Settings
 from collbench.lab import Lab
-from collbench.search.ablate import Removal, ablate
+from collbench.search.ablate import ablate
+from collbench.search.account import Account
 from collbench.search.budget import plan_launches, search_seconds
 from collbench.search.engine import Engine
 from collbench.search.events import Progress
+from collbench.search.front import front
 from collbench.search.history import History
 from collbench.search.ledger import Ledger, LedgerLab
 from collbench.search.options import Options
-from collbench.search.result import Searched, StudyResult, searched
+from collbench.search.result import StudyResult, searched
 from collbench.search.shared import Peers
 from collbench.search.shortlist import Short, pick, shorten
 from collbench.search.storage import open_study
@@ -48,28 +48,23 @@ class Study:
         progress: Progress,
         draft: Draft | None,
     ) -> None:
-        self.began = time.monotonic()
         self.space, self.options, self.study = space, options, study
         self.progress, self.draft = progress, draft
         self.ledger = Ledger(study)
         self.lab = LedgerLab(lab, self.ledger)
         self.reference = dict(options.base)
-        objective: Objective = "prefill" if options.objective == "prefill" else "decode"
         self.setup = Setup(
-            lab=self.lab, backend=options.backend, objective=objective, told=self._told
+            lab=self.lab,
+            backend=options.backend,
+            objective=cast("Objective", options.objective),
+            told=self._told,
         )
-        self.warnings: list[str] = []
-        self.floor: Floor | None = None
-        self.limits = Limits(min_gain=options.min_gain, slower=options.slower)
-        self.pairs = options.pairs[0]
-        self.searched: tuple[Searched, ...] = ()
-        self.short: tuple[Short, ...] = ()
-        self.ablation: tuple[Removal, ...] = ()
-        self.strategy = options.strategy
-        self.search_log: float | None = None
-        self.search_winner: dict[str, str] = {}
+        self.account = Account(
+            options=options,
+            limits=Limits(min_gain=options.min_gain, slower=options.slower),
+            strategy=options.strategy,
+        )
         self.peers: Peers | None = None
-        self.confirmed_on: tuple[str, ...] = ()
 
     def share(self, peers: Peers) -> None:
         """Search together with other nodes; this node's launches go into a study of its own."""
@@ -85,7 +80,7 @@ class Study:
     def _told(self, settings: Settings, run: Run, ratio: float | None) -> None:
         left = None
         if self.options.budget.seconds is not None:
-            left = max(0.0, self.options.budget.seconds - (time.monotonic() - self.began))
+            left = max(0.0, self.options.budget.seconds - self.account.seconds())
         shown = {} if key(settings) == key(self.reference) else dict(settings)
         self.progress.trial(shown, run.outcome, ratio, reason=run.reason, left_s=left)
 
@@ -107,7 +102,7 @@ class Study:
         if not shortlist:
             return self._keep(
                 "no candidate of the search was faster than the default"
-                f" (only gains above {self._visible() * 100:.1f} % can be seen here)"
+                f" (only gains above {self.account.visible() * 100:.1f} % can be seen here)"
             )
         tried: list[tuple[dict[str, str], Confirmation]] = []
         while len(tried) < CONFIRMATIONS:
@@ -148,7 +143,7 @@ class Study:
             return whole if key(whole) != key(last) else None
         for short in shortlist[1:]:
             if not set(last.items()) <= set(short.settings.items()):
-                self.search_log = short.search_log
+                self.account.search_log = short.search_log
                 return self._ablate(short.settings, floor)
         return None
 
@@ -161,33 +156,33 @@ class Study:
         floor = measure_floor(
             self.setup, self.reference, beside=options.beside, pairs=options.noise_pairs
         )
-        self.floor = floor
-        self.limits = replace(self.limits, sd=floor.sd)
-        self.pairs = pairs_for(
+        self.account.floor = floor
+        self.account.limits = replace(self.account.limits, sd=floor.sd)
+        self.account.pairs = pairs_for(
             floor.sd, options.wanted_gain, floor=options.pairs[0], cap=options.pairs[1]
         )
         self.progress.default(floor.default_us, floor.sd * 100)
-        self.progress.say(f"only gains above {self._visible() * 100:.1f} % can be seen here")
+        self.progress.say(f"only gains above {self.account.visible() * 100:.1f} % can be seen here")
         if not floor.honest:
-            self.warnings.append(
+            self.account.warnings.append(
                 f"the default differs from itself (ratio {floor.ratio:.3f}): the machine is not "
                 "calm; nothing else should run on it"
             )
         return floor
 
-    def _visible(self) -> float:
-        assert self.floor is not None
-        return visible_gain(self.floor.sd, self.pairs, self.limits.gain)
-
     def _search(self, floor: Floor) -> History:
         options = self.options
-        elapsed = time.monotonic() - self.began
+        elapsed = self.account.seconds()
         launches = plan_launches(
-            options.budget, floor.seconds_per_launch, elapsed, self.pairs, beside=options.beside
+            options.budget,
+            floor.seconds_per_launch,
+            elapsed,
+            self.account.pairs,
+            beside=options.beside,
         )
         size = self.space.size(limit=10 * launches)
         share = 0.5 if options.beside else 5 / 6
-        strategy, self.strategy = choose(options.strategy, size, int(launches * share))
+        strategy, self.account.strategy = choose(options.strategy, size, int(launches * share))
         history = History(
             reference=(),
             sd=floor.sd,
@@ -208,17 +203,19 @@ class Study:
             base=self.reference,
             peers=self.peers,
             seconds_left=search_seconds(
-                options.budget, floor.seconds_per_launch, elapsed, self.pairs
+                options.budget, floor.seconds_per_launch, elapsed, self.account.pairs
             ),
         )
         engine.run()
-        self.searched = searched(history)
+        self.account.searched = searched(history)
+        if options.objective == "pareto":
+            self.account.front = front(history, self.reference)
         return history
 
     def _shortlist(self, history: History, floor: Floor) -> list[Short]:
         best_seen = next(iter(history.ranking()), None)
         if best_seen and best_seen.log < 0:
-            self.search_winner = self.reference | dict(best_seen.key)
+            self.account.search_winner = self.reference | dict(best_seen.key)
         chosen = pick(history)
         if not chosen:
             return []
@@ -231,34 +228,34 @@ class Study:
             reference=self.reference,
             slower=self.options.slower,
         )
-        self.short = tuple(found)
+        self.account.shortlist = tuple(found)
         promising = [s for s in found if s.pooled < 0]
         if promising:
-            self.search_log = promising[0].search_log
+            self.account.search_log = promising[0].search_log
         return promising
 
     def _ablate(self, candidate: dict[str, str], floor: Floor) -> dict[str, str]:
         self.lab.phase = "ablate"
         self.progress.stage("ablation", None)
         left, table = ablate(self.setup, self.space, candidate, sd=floor.sd, base=self.reference)
-        self.ablation += tuple(table)
+        self.account.ablation += tuple(table)
         return left
 
     def _confirm(self, candidate: dict[str, str]) -> Confirmation:
         self.lab.phase = "confirm"
-        self.progress.stage("confirmation", 2 * self.pairs)
+        self.progress.stage("confirmation", 2 * self.account.pairs)
         # Outlying launches may ask for more pairs than the noise floor does: up to the cap.
         found = confirm(
             self.setup,
             candidate,
-            self.limits,
+            self.account.limits,
             pairs=self.options.pairs[1],
             floor=self.options.pairs[0],
             reference=self.reference,
             draft=self.draft,
         )
         if self.peers is not None:
-            self.confirmed_on = self.peers.report(
+            self.account.confirmed_on = self.peers.report(
                 candidate, adopted=found.adopt, ratio=found.ratio if found.pairs else None
             )
         return found
@@ -271,69 +268,18 @@ class Study:
         self.lab.phase = "proof"
         self.progress.stage("proof", 1)
         proof = self.lab.launch(settings, "proof")
+        if proof.outcome != "ok":
+            return self._keep(
+                f"the launch that was to prove it {proof.outcome}: {proof.reason}",
+                confirmation=confirmation,
+            )
         score = history.scores().get(key(_beyond(settings, self.reference)))
-        log = score.log if score is not None and score.count else self.search_log
-        return self._result(
-            verdict="profile",
-            settings=settings,
-            reasons=confirmation.reasons,
-            confirmation=confirmation,
-            search_value_us=confirmation.default_us * math.exp(log) if log is not None else None,
-            proof=proof,
-        )
+        if score is not None and score.count:
+            self.account.search_log = score.log
+        return self.account.adopt(self.ledger, settings, confirmation, proof)
 
     def _keep(self, *reasons: str, confirmation: Confirmation | None = None) -> StudyResult:
-        value = None
-        if confirmation is not None and self.search_log is not None:
-            value = confirmation.default_us * math.exp(self.search_log)
-        return self._result(
-            verdict="keep_default",
-            settings={},
-            reasons=reasons,
-            confirmation=confirmation,
-            search_value_us=value,
-            proof=None,
-        )
-
-    def _result(
-        self, *, confirmation: Confirmation | None, settings: dict[str, str], **fields: Any
-    ) -> StudyResult:
-        floor, found = self.floor, confirmation
-        assert floor is not None
-        compared = found is not None and math.isfinite(found.ratio)
-        return StudyResult(
-            settings=settings,
-            objective=self.options.objective,
-            strategy=self.strategy,
-            default_us=found.default_us if found else floor.default_us,
-            winner_us=found.winner_us if found and compared else None,
-            default_exposed_us=found.default_exposed_us if found else floor.exposed_us,
-            winner_exposed_us=found.winner_exposed_us if found else None,
-            ratio=found.ratio if found and compared else None,
-            interval=found.interval if found and compared else None,
-            noise_pct=floor.sd * 100,
-            visible_pct=self._visible() * 100,
-            trials=len(self.ledger.runs),
-            trials_reused=self.ledger.reused,
-            outcomes=dict(self.ledger.outcomes),
-            not_searched=list(self.options.not_searched),
-            not_searched_command=self.options.not_searched_command,
-            seconds=time.monotonic() - self.began,
-            confirmed_on=self.confirmed_on if settings else (),
-            reference=self.reference,
-            floor=floor,
-            limits=self.limits,
-            searched=self.searched,
-            search_winner=self.search_winner,
-            shortlist=self.short,
-            ablation=self.ablation,
-            confirmation=confirmation,
-            warnings=tuple(self.warnings),
-            runs=tuple((s.phase, s.run) for s in self.ledger.runs),
-            hazards=self.options.hazards,
-            must_hold=self.options.must_hold,
-            **fields,
-        )
+        return self.account.keep(self.ledger, *reasons, confirmation=confirmation)
 
 
 def _beyond(settings: Settings, reference: Settings) -> dict[str, str]:

@@ -111,9 +111,14 @@ class Spec:
         """Return the guarded cases."""
         return self._cases(self.table.guard.sizes)
 
-    def search_guard(self) -> tuple[Case, ...]:
-        """Return the guarded cases that launches of the search time as well."""
-        return self._cases(self.table.guard.search)
+    def search_guard(self, objective: str | None = None) -> tuple[Case, ...]:
+        """Return the guarded cases that launches of the search time as well.
+
+        All of them where the objective is made of them (``prefill``, ``pareto``).
+        """
+        wanted = objective or self.table.objective
+        table = self.table.guard
+        return self._cases(table.search if wanted == "decode" else table.sizes)
 
     def _cases(self, sizes: list[str]) -> tuple[Case, ...]:
         table = self.table.guard

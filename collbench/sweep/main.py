@@ -121,7 +121,7 @@ def _lead(
         pool=pool,
         step=spec.step(pool.nranks),
         guard=spec.guard(),
-        search_guard=spec.search_guard(),
+        search_guard=spec.search_guard(given.objective),
         baseline=baseline,
     )
     context = Context(

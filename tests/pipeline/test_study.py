@@ -269,3 +269,36 @@ def test_the_confirmation_sees_new_launches_only() -> None:
     confirming = [name for purpose, name, _ in lab.asked if purpose == "confirm"]
     assert result.confirmation is not None
     assert len(confirming) == 2 * result.confirmation.pairs == 28
+
+
+CONFLICT = {("NCCL_PROTO", "LL"): -0.15, ("NCCL_MIN_NCHANNELS", "16"): -0.06}
+
+
+def test_under_prefill_the_large_messages_decide_and_the_step_is_guarded() -> None:
+    result = study(FakeLab(effects=CONFLICT), objective="prefill")
+    assert result.verdict == "keep_default"
+    searched = {key(s.settings): s.ratio for s in result.searched}
+    assert searched[key({"NCCL_PROTO": "LL"})] == pytest.approx(math.exp(0.9), rel=0.05)
+
+
+def test_pareto_keeps_the_front_and_recommends_its_knee() -> None:
+    class Both(FakeLab):
+        """16 channels help both, LL helps decode alone at the cost of prefill."""
+
+        def launch(self, settings: Settings, *args: Any, **given: Any) -> Any:
+            run = super().launch(settings, *args, **given)
+            better = 0.93 if settings.get("NCCL_MIN_NCHANNELS") == "16" else 1.0
+            cases = tuple(
+                replace(c, times_us=[[t * better for t in r] for r in c.times_us])
+                for c in run.cases
+            )
+            return replace(run, cases=cases)
+
+    result = study(Both(effects=CONFLICT), objective="pareto", budget=Budget(launches=40))
+    assert result.settings == {"NCCL_MIN_NCHANNELS": "16"}
+    front = {key(p.settings): p for p in result.front}
+    assert front[key({"NCCL_MIN_NCHANNELS": "16"})].knee
+    decode_only = [p for p in result.front if p.settings.get("NCCL_PROTO") == "LL"]
+    assert decode_only
+    assert all(p.decode_ratio < 0.9 and p.prefill_ratio > 1.5 for p in decode_only)
+    assert sum(p.knee for p in result.front) == 1
