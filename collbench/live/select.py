@@ -84,7 +84,11 @@ class Selector:
 
     def all(self) -> list[Process]:
         """Return the workers of every server on this machine."""
-        roots = [p.pid for p in self.table.values() if p.serves or _MPI_LAUNCHER.search(p.title)]
+        roots = [
+            p.pid
+            for p in self.table.values()
+            if p.serves or p.computes or _MPI_LAUNCHER.search(p.title)
+        ]
         found: dict[int, Process] = {}
         for pid in roots:
             workers = self._workers_below(pid, strict=True)
