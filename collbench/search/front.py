@@ -21,7 +21,12 @@ def front(history: History, base: Mapping[str, str]) -> tuple[FrontPoint, ...]:
     good = {s.key for s in history.scores().values() if s.outcome == "ok" and s.count}
     points: dict[Key, tuple[float, float]] = {(): (0.0, 0.0)}
     points |= {n: (decode[n], prefill[n]) for n in decode if n in prefill and n in good}
-    kept = {n: p for n, p in points.items() if not any(_beats(q, p) for q in points.values())}
+    noise = history.error(1)
+    kept = {
+        n: p
+        for n, p in points.items()
+        if not any(_beats((m, q), (n, p), noise) for m, q in points.items() if m != n)
+    }
     knee = min(kept, key=lambda n: (sum(kept[n]), len(n), n))
     return tuple(
         FrontPoint(
@@ -34,5 +39,17 @@ def front(history: History, base: Mapping[str, str]) -> tuple[FrontPoint, ...]:
     )
 
 
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one != other and one[0] <= other[0] and one[1] <= other[1]
+_Point = tuple[Key, tuple[float, float]]
+
+
+def _beats(one: _Point, other: _Point, noise: float) -> bool:
+    """Return whether a point makes another superfluous.
+
+    By fewer settings, where it is as good within noise in both; or by being better in one beyond
+    the noise and not worse in the other.
+    """
+    (name, logs), (rest, against) = one, other
+    worse = max(a - b for a, b in zip(logs, against, strict=True))
+    better = max(b - a for a, b in zip(logs, against, strict=True))
+    simpler = (len(name), sum(logs), name) < (len(rest), sum(against), rest)
+    return (worse <= noise and simpler) or (worse <= 0 and better > noise)
