@@ -106,6 +106,7 @@ class Pool:
         if self._supervisor is not None:
             # MPI launches are rank 0's alone: the others still wait for the first one.
             self._supervisor.end(0 if self._mpi is not None else self._number)
+            self._supervisor.store.leave()
         if self._mpi is not None:
             self._mpi.close()
         shutil.rmtree(self._workdir, ignore_errors=True)
