@@ -1,7 +1,7 @@
 """Confirmation on fresh launches, the gate, and what `check` decides. Launches through a Lab."""
 
 from collbench.confirm.arms import Blocks, Setup
-from collbench.confirm.check import CheckResult, check
+from collbench.confirm.check import CheckResult, Recorded, check
 from collbench.confirm.confirmation import Confirmation, confirm
 from collbench.confirm.gate import Limits
 from collbench.confirm.noise import Floor, measure_floor
@@ -15,6 +15,7 @@ __all__ = [
     "Floor",
     "Limits",
     "Objective",
+    "Recorded",
     "Sample",
     "Setup",
     "check",

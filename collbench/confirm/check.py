@@ -1,4 +1,9 @@
-"""What `collbench check` decides: profile and default measured again, against the record."""
+"""What `collbench check` decides: profile and default measured again, against the record.
+
+Old and new launches of default and profile are a 2x2. Beside each other in time, profile / default
+says whether the settings still help; now / then says what the machine and its libraries did
+without them. On hosts that jump between speed regimes only the first can be read.
+"""
 
 from __future__ import annotations
 
@@ -8,118 +13,119 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collbench.confirm.arms import Blocks, Setup
-from collbench.confirm.confirmation import Confirmation, _result, guard_logs
+from collbench.confirm.confirmation import Confirmation, summarise
 from collbench.confirm.gate import Decision
 from collbench.confirm.statistics import lower_bound, spread, upper_bound
-from collbench.job import Settings
 
 Verdict = Literal["as_recorded", "regressed", "no_longer_helps", "not_comparable"]
 PAIRS = 8
 CHANGE = 0.03
-"""A change of the profile's time below this fraction is never called a regression."""
+"""A change of a time or a ratio below this fraction is never called a regression."""
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """What a profile's record says."""
+
+    settings: dict[str, str]
+    ratio: float
+    default_us: float
+    winner_us: float
+    sd: float
+    """Launch-to-launch sd of the log objective."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckResult:
-    """The verdict and the 2x2: old and new launches, default and profile."""
+    """The verdict and the 2x2."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    now: Confirmation | None
-    recorded_ratio: float | None
-    recorded_default_us: float | None
-    recorded_winner_us: float | None
-    stack_ratio: float | None = None
-    """Default now / default then: what the machine or the stack did without the profile."""
+    now: Confirmation
+    """Default and profile as measured now; its ``ratio`` and ``interval`` are the document's."""
+    recorded: Recorded
+    default_change: float
+    """Default now / default then: what the machine or its libraries did without the profile."""
+    profile_change: float
+    """Profile now / profile then."""
 
 
 def check(
     setup: Setup,
-    settings: Settings,
+    recorded: Recorded,
     *,
-    recorded_ratio: float,
-    recorded_default_us: float,
-    recorded_winner_us: float,
-    recorded_sd: float,
+    beside: bool,
     changed: Sequence[str] = (),
     pairs: int = PAIRS,
 ) -> CheckResult:
     """Measure profile and default again, interleaved, and compare with the record.
 
-    ``not_comparable``: something that binds a profile changed (`changed`, from the fingerprints);
-    it is still measured, so that the 2x2 can be shown. ``no_longer_helps``: the profile is not
-    faster than the default any more. ``regressed``: it helps, but the profile's launches are
-    slower than recorded beyond noise and 3 %. Otherwise ``as_recorded``.
+    ``no_longer_helps``: the profile is not surely faster than the default any more.
+    ``regressed``: it helps, but less than recorded, or (where times can be compared over time) it
+    takes longer than recorded, in both cases beyond 3 % and beyond noise. ``not_comparable``:
+    something that binds a profile has changed; it is measured all the same, for the 2x2.
 
     Args:
         setup: The lab and how its launches are read.
-        settings: The profile's settings.
-        recorded_ratio: Confirmed ratio of the record.
-        recorded_default_us: Default of the record.
-        recorded_winner_us: Profile of the record.
-        recorded_sd: Noise of the record, sd of log launches.
+        recorded: The record.
+        beside: Times of different days say nothing here (CPU hosts); only ratios do.
         changed: What differs from the record's fingerprint, in words; empty: the same machine.
-        pairs: Interleaved pairs.
+        pairs: Interleaved pairs; twice as many where these do not decide.
+
+    Raises:
+        CollbenchError: the default cannot be measured.
     """
-    blocks = Blocks(setup=setup, arms={"candidate": settings}, purpose="confirm")
-    for _ in range(pairs):
+    blocks = Blocks(setup=setup, arms={"candidate": recorded.settings}, purpose="confirm")
+    while len(blocks.base) < 2 * pairs:
         blocks.block()
-        if len(blocks.failures.get("candidate", ())) > 1:
+        failed = blocks.failures.get("candidate", ())
+        if len(failed) > 1 or (len(blocks.base) >= pairs and not _open(blocks, recorded)):
             break
-    guard_logs(blocks)
-    now = _result(blocks, Decision(adopt=False, final=True, reasons=()), None)
-    stack = now.default_us / recorded_default_us
-    verdict, reasons = _verdict(
-        blocks, now, settings, recorded_ratio, recorded_winner_us, recorded_sd
-    )
+    now = summarise(blocks, Decision(adopt=False, final=True, reasons=()), None)
+    verdict, reasons = _verdict(blocks, now, recorded, beside=beside)
     if changed:
-        verdict, reasons = (
-            "not_comparable",
-            (
-                "the machine or its libraries are not those of the record: " + "; ".join(changed),
-                *reasons,
-            ),
+        reasons = (
+            "not the machine or the libraries of the record: " + "; ".join(changed),
+            *reasons,
         )
+        verdict = "not_comparable"
     return CheckResult(
         verdict=verdict,
         reasons=reasons,
         now=now,
-        recorded_ratio=recorded_ratio,
-        recorded_default_us=recorded_default_us,
-        recorded_winner_us=recorded_winner_us,
-        stack_ratio=stack,
+        recorded=recorded,
+        default_change=now.default_us / recorded.default_us,
+        profile_change=now.winner_us / recorded.winner_us,
     )
 
 
-def _verdict(
-    blocks: Blocks,
-    now: Confirmation,
-    settings: Settings,
-    recorded_ratio: float,
-    recorded_winner_us: float,
-    recorded_sd: float,
-) -> tuple[Verdict, tuple[str, ...]]:
+def _open(blocks: Blocks, recorded: Recorded) -> bool:
+    """Return whether more pairs could tell a gain from none."""
     logs = blocks.logs("candidate")
+    return bool(recorded.settings) and upper_bound(logs, LEVEL) >= 0 > lower_bound(logs, LEVEL)
+
+
+def _verdict(
+    blocks: Blocks, now: Confirmation, recorded: Recorded, *, beside: bool
+) -> tuple[Verdict, tuple[str, ...]]:
     failed = blocks.failures.get("candidate", [])
-    if failed or not logs:
-        run = failed[0]
-        return "regressed", (f"with the profile a launch {run.outcome}: {run.reason}",)
-    sd = max(recorded_sd, spread(logs) / math.sqrt(2))
-    gain = (1 - now.ratio) * 100
-    if settings and upper_bound(logs, 0.05) >= 0:
-        return "no_longer_helps", (
-            f"profile / default is {now.ratio:.3f} now, {recorded_ratio:.3f} in the record",
-        )
-    shift = math.log(now.ratio / recorded_ratio)
-    limit = max(CHANGE, 3 * sd * math.sqrt(2 / max(len(logs), 1)))
-    if shift > limit and lower_bound(logs, 0.05) > math.log(recorded_ratio):
+    if failed:
+        return "regressed", (f"with the profile a launch {failed[0].outcome}: {failed[0].reason}",)
+    logs = blocks.logs("candidate")
+    both = f"profile / default is {now.ratio:.3f} now, {recorded.ratio:.3f} in the record"
+    if recorded.settings and upper_bound(logs, LEVEL) >= 0:
+        return "no_longer_helps", (both,)
+    error = 1.25 * max(math.sqrt(2) * recorded.sd, spread(logs)) / math.sqrt(len(logs))
+    lost = math.log(now.ratio / recorded.ratio)
+    if lost > max(CHANGE, 3 * error):
+        return "regressed", (both,)
+    slower = math.log(now.winner_us / recorded.winner_us)
+    if not beside and slower > max(CHANGE, 4 * recorded.sd):
+        default = (now.default_us / recorded.default_us - 1) * 100
         return "regressed", (
-            f"the gain is {gain:.1f} % now, {(1 - recorded_ratio) * 100:.1f} % in the record",
+            f"the profile takes {math.expm1(slower) * 100:.1f} % longer than recorded, and the "
+            f"default {default:+.1f} %: not the settings, but what lies under them",
+            both,
         )
-    slower = math.log(now.winner_us / recorded_winner_us)
-    if slower > max(CHANGE, 4 * sd):
-        return "regressed", (
-            f"the profile's time rose by {math.expm1(slower) * 100:.1f} % since the record, and "
-            f"the default's with it: not the settings, but what lies under them",
-        )
-    return "as_recorded", (f"profile / default is {now.ratio:.3f}, {gain:.1f} % gained",)
+    return "as_recorded", (both,)

@@ -89,7 +89,7 @@ def confirm(
         exec_ratio, fault = _by_exec(setup, candidate, reference or {}, draft, blocks, limits)
         if fault:
             decision = replace(decision, adopt=False, reasons=(fault,), blocked=True)
-    return _result(blocks, decision, exec_ratio)
+    return summarise(blocks, decision, exec_ratio)
 
 
 def guard_logs(blocks: Blocks) -> Mapping[str, list[float]]:
@@ -132,7 +132,8 @@ def _by_exec(
     return math.exp(min(logs)), fault
 
 
-def _result(blocks: Blocks, decision: Decision, exec_ratio: float | None) -> Confirmation:
+def summarise(blocks: Blocks, decision: Decision, exec_ratio: float | None) -> Confirmation:
+    """Return what the blocks of an arm named ``candidate`` say."""
     logs = blocks.logs("candidate")
     pairs = tuple(
         (base.value_us, found.value_us)

@@ -1,6 +1,7 @@
 """Kill a study at any moment: what was complete is never measured again."""
 
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+KILLS = int(os.environ.get("COLLBENCH_KILLS", "3"))
+"""Random moments; the benchmark lane sets 20."""
 CHILD = Path(__file__).parent / "resume_child.py"
 
 
@@ -44,7 +47,7 @@ def kill_after(folder: Path, launches: int, delay_s: float, *flags: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [0, 1, 2])
+@pytest.mark.parametrize("moment", range(KILLS))
 def test_a_killed_study_goes_on_and_measures_nothing_twice(tmp_path: Path, moment: int) -> None:
     rng = random.Random(moment)
     kill_after(tmp_path, rng.randint(3, 70), rng.uniform(0, 0.02))
