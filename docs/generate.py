@@ -66,7 +66,8 @@ def _command(command: click.Command, path: str, level: int) -> Iterator[str]:
     yield _prose(command.help or "")
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"\n\n    {path} {usage}\n"
-    rows = [p.get_help_record(context) for p in command.get_params(context)]
+    given = [p for p in command.get_params(context) if isinstance(p, click.Option)]
+    rows = [option.get_help_record(context) for option in given]
     options = [row for row in rows if row is not None]
     if options:
         yield "\n| option | |\n|---|---|\n"
@@ -109,6 +110,65 @@ def exit_codes() -> str:
     )
 
 
+LIBRARIES = {
+    "nccl": "NCCL",
+    "openmpi": "Open MPI",
+    "mpich": "MPICH",
+    "server": "Servers and what surrounds NCCL",
+}
+READ_AT = {
+    "process": "once a process",
+    "communicator": "per communicator",
+    "library_load": "when the library loads",
+}
+HAZARD_WORDS = {
+    "ll128": "any value that enables LL128 off NVLink: data may be wrong, silently",
+    "p2p": "peer access beyond the default: hangs where IOMMU or ACS forbid it",
+    "graph-mixing": "safe only where a captured and an eager call of one communicator never overlap",
+    "loads-code": "plugins and paths: a profile that names one is code",
+    "numerics": "changes the order of summation; a hazard only with `--keep-order`",
+    "never": "recognised, so that it can be read and linted, but never searched",
+}
+
+
+def knobs() -> str:
+    """Return the page of all registered settings."""
+    from collbench.knobs import registry
+
+    text = [
+        NOTE,
+        "# Settings\n\n",
+        "Every variable that collbench knows: only these can stand in a profile. `sweep` proposes "
+        "those that its sweep file names; `profile lint` and `inspect` read all of them.\n\n",
+        "| hazard | |\n|---|---|\n",
+        *(f"| `{name}` | {words} |\n" for name, words in HAZARD_WORDS.items()),
+    ]
+    for library, title in LIBRARIES.items():
+        entries = [entry for entry in registry().values() if entry.library == library]
+        heads = "variable|moves|values|default|versions|read|hazard|source".split("|")
+        text.append(f"\n## {title}\n\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|\n")
+        text += [f"| {' | '.join(map(_cell, _knob(entry)))} |\n" for entry in entries]
+    return "".join(text)
+
+
+def _knob(entry: Any) -> Iterator[str]:
+    yield f"`{entry.name}`"
+    yield entry.moves + ("" if entry.documented else " (undocumented)")
+    values = ", ".join(f"`{value}`" for value in entry.values)
+    limits = (entry.minimum, entry.maximum)
+    span = "" if limits == (None, None) else f"{limits[0]} to {limits[1]}".replace("None", "any")
+    yield "; ".join(part for part in (entry.type, span, values) if part)
+    yield f"`{entry.default}`" if entry.default is not None else "automatic"
+    since, until = (".".join(map(str, version)) for version in (entry.since, entry.until))
+    versions = f"{since} to below {until}" if until else f"{since} on" if since else "all"
+    yield versions if since or not until else f"below {until}"
+    yield READ_AT[entry.read_at]
+    some = [f"`{hazard}` for `{value}`" for value, hazard in entry.hazard_values.items()]
+    order = ["`numerics`"] if entry.numerics else []
+    yield ", ".join([*([f"`{entry.hazard}`"] if entry.hazard else []), *some, *order]) or "-"
+    yield entry.source
+
+
 def index(folder: str, title: str, lead: str) -> str:
     """Return the page that lists the Markdown pages of a folder by their titles."""
     rows = []
@@ -141,6 +201,7 @@ def pages() -> dict[str, str]:
     return {
         "commands.md": commands(),
         "exit-codes.md": exit_codes(),
+        "knobs.md": knobs(),
         "design/index.md": index(
             "design",
             "Design notes",
