@@ -32,7 +32,8 @@ CODES: dict[str, str] = {
     "env.partial_ranks": "some ranks have the profile, and at least one does not",
     "env.crlf": "carriage returns end up in values",
     "env.value_differs": "a variable arrives with another value",
-    "env.variable_absent": "a variable of the profile does not arrive, others do",
+    "env.value_absent": "a variable of the profile does not arrive, others do",
+    "env.file_missing": "a file that a setting names is not there for the worker",
     "env.shadowed_by_conf": "an nccl.conf sets a variable that the environment does not show",
     "path.nccl_not_used": "small all-reduces do not go through NCCL",
     "stack.two_libnccl": "one process uses two NCCL libraries",
@@ -69,6 +70,7 @@ CODES: dict[str, str] = {
     "verify.time_unknown": "a throughput alone cannot tell acceptance from time",
     "verify.no_change": "before and after agree within the scatter",
     "verify.faster": "the step is faster than before",
+    "log.not_this_run": "the log is of another run than the processes",
     "env.unknown": "the evidence does not decide it for at least one rank or variable",
 }
 """Code -> meaning, weightiest first."""

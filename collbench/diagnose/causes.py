@@ -20,7 +20,7 @@ Verdict = Literal["regression", "no_change", "undecided"]
 
 BLOCKING = ("data.wrong_results", "p2p.grant_hang", "shm.too_small", "nccl.algo_unavailable")
 NOT_LIVE = frozenset(
-    ("env.profile_absent", "env.partial_ranks", "env.value_differs", "env.variable_absent",
+    ("env.profile_absent", "env.partial_ranks", "env.value_differs", "env.value_absent",
      "env.overridden_by_server", "env.image_conflict", "env.lost_in_launcher",
      "env.unit_without_file", "env.not_listed_in_compose", "env.quotes_kept",
      "env.sourced_semicolon", "env.crlf", "nccl.invalid_value")

@@ -166,7 +166,7 @@ def _partial(verdicts: list[RankVerdict], wanted: Mapping[str, str]) -> list[Fin
     if nobody:
         found.append(
             Finding(
-                code="env.variable_absent",
+                code="env.value_absent",
                 confidence="medium",
                 evidence=f"no rank printed {', '.join(nobody)}; NCCL prints some variables only "
                 "at first use",

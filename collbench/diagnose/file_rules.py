@@ -118,7 +118,7 @@ def _against(
 def variable_absent(missing: list[str]) -> Finding:
     """Return the finding on variables that alone do not arrive."""
     return Finding(
-        code="env.variable_absent",
+        code="env.value_absent",
         evidence=f"{', '.join(missing)} does not arrive, other variables of the profile do",
         next="add the names where the others are passed on",
     )

@@ -27,6 +27,8 @@ SMALLEST_SHARE = 0.01
 """A smaller change of the step is none, however quiet the samples are."""
 ACCOUNTS_SHARE = 0.6
 """Communication accounts for a change if it explains at least this share of it."""
+SKEW_SHARE = 0.3
+"""Waiting for a late rank explains a change from this share of it on."""
 FEWEST_SAMPLES = 3
 
 
@@ -229,7 +231,7 @@ def _skew(reading: Reading, steps: StepFile, verify: Change, *, accounts: bool) 
     moves = {label: steps.get(label, "rank_transfer_ms") or [] for label in PAIR}
     wait = median(waits["after"]) - (median(waits["before"]) if waits["before"] else 0)
     moved = median(moves["after"]) - median(moves["before"]) if all(moves.values()) else 0.0
-    if moved > wait:
+    if moved > wait or wait < SKEW_SHARE * verify.delta:
         return []
     found = [
         Finding(

@@ -155,4 +155,8 @@ def late_rank(found: StepFile) -> int | None:
     late = min(range(len(after)), key=after.__getitem__)
     others = median(value for rank, value in enumerate(after) if rank != late)
     grown = others - (median(before) if before else 0.0)
-    return late if others > 2 * after[late] and grown > max(0.1, 0.25 * others) else None
+    # A wait that is lost in the transfer itself is the ordinary jitter between ranks.
+    moved = found.get("after", "rank_transfer_ms")
+    least = 0.1 * median(moved) if moved else 0.0
+    clear = others > 2 * after[late] and grown > max(0.1, 0.25 * others, least)
+    return late if clear else None

@@ -164,6 +164,8 @@ def read_sections(parts: list[Section], given: Given, kind: str | None = None) -
     for section in parts:
         if section.text.strip():
             sorts.setdefault(sort_of(section) or "other", []).append(section)
+    if not sorts:
+        raise UnreadableError("empty")
     if kind is None:
         kind = combine.kind_of(sorts)
     return combine.READINGS[kind](parts, sorts, given)

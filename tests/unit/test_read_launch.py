@@ -112,7 +112,7 @@ def test_docker_inspect() -> None:
     )
     assert found.facts["missing"] == ["NCCL_P2P_LEVEL"]
     assert found.facts["differs"] == ["NCCL_PROTO"]
-    assert codes(found) == ["env.value_differs", "env.variable_absent"]
+    assert codes(found) == ["env.value_differs", "env.value_absent"]
 
 
 # compose
