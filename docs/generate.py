@@ -124,7 +124,7 @@ READ_AT = {
 HAZARD_WORDS = {
     "ll128": "any value that enables LL128 off NVLink: data may be wrong, silently",
     "p2p": "peer access beyond the default: hangs where IOMMU or ACS forbid it",
-    "graph-mixing": "safe only where a captured and an eager call of one communicator never overlap",
+    "graph-mixing": "safe only where captured and eager calls of one communicator never overlap",
     "loads-code": "plugins and paths: a profile that names one is code",
     "numerics": "changes the order of summation; a hazard only with `--keep-order`",
     "never": "recognised, so that it can be read and linted, but never searched",
@@ -145,7 +145,10 @@ def knobs() -> str:
     ]
     for library, title in LIBRARIES.items():
         entries = [entry for entry in registry().values() if entry.library == library]
-        heads = "variable|moves|values|default|versions|read|hazard|source".split("|")
+        heads = [
+            *("variable", "moves", "values", "default"),
+            *("versions", "read", "hazard", "source"),
+        ]
         text.append(f"\n## {title}\n\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|\n")
         text += [f"| {' | '.join(map(_cell, _knob(entry)))} |\n" for entry in entries]
     return "".join(text)
