@@ -48,6 +48,11 @@ class Process:
         return " ".join(self.arguments).strip() or f"[{self.name}]"
 
     @property
+    def words(self) -> list[str]:
+        """The words of the command line, also where a title made one text of it."""
+        return self.title.split()
+
+    @property
     def serves(self) -> bool:
         """Whether title or command line is one of a server."""
         return bool(_SERVES.search(self.title))

@@ -140,8 +140,8 @@ def _decode_path(
     if said is not None or server is None or not server.serves:
         return said
     environ = workers[0].seen.environ or {}
-    nranks = decode_path.tensor_parallel(server.arguments)
-    return decode_path.from_process(server.arguments, environ, nranks)
+    nranks = decode_path.tensor_parallel(server.words)
+    return decode_path.from_process(server.words, environ, nranks)
 
 
 def _writes(wanted: Wanted, server: Process | None) -> Mapping[str, Any]:
@@ -149,7 +149,7 @@ def _writes(wanted: Wanted, server: Process | None) -> Mapping[str, Any]:
     if like == "auto":
         title = server.title.lower() if server is not None else ""
         like = "sglang" if "sglang" in title else "vllm" if "vllm" in title else "none"
-    return chosen_writes(like, server.arguments if server else ())
+    return chosen_writes(like, server.words if server else ())
 
 
 def document(result: Result, wanted: Wanted, exit_code: int) -> dict[str, Any]:
