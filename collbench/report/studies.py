@@ -40,12 +40,17 @@ def read_studies(path: Path) -> list[Story]:
         storage = optuna.storages.RDBStorage(url)
         summaries = optuna.get_all_study_summaries(storage=storage)
         studies = [optuna.load_study(study_name=s.study_name, storage=storage) for s in summaries]
+        # From the storage: the study's own property copies every launch once more.
+        attributes = [
+            storage.get_study_user_attrs(storage.get_study_id_from_name(s.study_name))
+            for s in summaries
+        ]
     except Exception as error:  # Optuna and SQLAlchemy raise types of their own
         raise CollbenchError(
             f"{path}: the study cannot be read: {str(error).splitlines()[0][:160]}",
             fix="optuna storage upgrade, or use the Optuna version that wrote it",
         ) from error
-    stories = [_study(path, study) for study in studies]
+    stories = [_study(path, *pair) for pair in zip(studies, attributes, strict=True)]
     if not stories:
         raise CollbenchError(f"{path}: holds no study", fix="give the file that sweep wrote")
     return stories
@@ -66,8 +71,7 @@ def _require_optuna(path: Path) -> None:
         )
 
 
-def _study(path: Path, study: Any) -> Story:
-    attributes = study.user_attrs
+def _study(path: Path, study: Any, attributes: dict[str, Any]) -> Story:
     names = sorted(name for name in attributes if name.startswith(LAUNCH))
     launches = [_launch(attributes[name], f"{path}: {name}") for name in names]
     spec = attributes.get("spec")

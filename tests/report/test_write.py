@@ -70,7 +70,7 @@ def test_500_launches_take_under_5_s_500_mb_and_6_mb_of_page(make_study: Make) -
     command = [sys.executable, "-m", "benchmarks.report_speed", str(make_study(500))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout)
-    assert figures["seconds"] < 5
+    assert figures["cpu_seconds"] < 5
     assert figures["peak_mb"] < 500
     assert figures["page_mb"] < 6
 
