@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
+from collbench.cli.document import deliver, json_options
+
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_json_file = click.option(
-    "--json-file", type=click.Path(path_type=Path), help="Write the document to a file."
-)
 _at = click.option("--at", type=click.Path(path_type=Path), help="Folder whose 'current' is meant.")
 
 
@@ -28,8 +26,7 @@ def profile() -> None:
 
 @profile.command(context_settings=_CONTEXT)
 @click.argument("reference", metavar="PROFILE")
-@_json
-@_json_file
+@json_options
 def show(reference: str, as_json: bool, json_file: Path | None) -> int:
     r"""Show one profile: settings, gain, what it is bound to.
 
@@ -37,21 +34,16 @@ def show(reference: str, as_json: bool, json_file: Path | None) -> int:
     Example:
       collbench profile show current
     """
-    from collbench.cli.output import write_document
     from collbench.cli.profile_text import show_document, show_lines
     from collbench.profiles.store import load
 
     loaded = load(reference)
-    write_document(show_document(loaded), as_json=as_json, json_file=json_file)
-    if not as_json:
-        for line in show_lines(loaded):
-            click.echo(line)
-    return 0
+    text = "\n".join(show_lines(loaded)) + "\n"
+    return deliver(show_document(loaded), text, as_json=as_json, json_file=json_file)
 
 
 @profile.command("list", context_settings=_CONTEXT)
-@_json
-@_json_file
+@json_options
 def list_(as_json: bool, json_file: Path | None) -> int:
     r"""List the profiles in $COLLBENCH_RESULTS, ./results and /etc/collbench.
 
@@ -59,15 +51,11 @@ def list_(as_json: bool, json_file: Path | None) -> int:
     Example:
       collbench profile list
     """
-    from collbench.cli.output import write_document
     from collbench.cli.profile_text import list_document, list_lines
 
     document = list_document()
-    write_document(document, as_json=as_json, json_file=json_file)
-    if not as_json:
-        for line in list_lines(document):
-            click.echo(line)
-    return 0
+    text = "\n".join(list_lines(document)) + "\n"
+    return deliver(document, text, as_json=as_json, json_file=json_file)
 
 
 @profile.command(context_settings=_CONTEXT)
@@ -80,8 +68,7 @@ def list_(as_json: bool, json_file: Path | None) -> int:
     help="Server that will be started with it.",
 )
 @click.option("--nccl-version", help="NCCL that will read it [default: the profile's, or current].")
-@_json
-@_json_file
+@json_options
 def lint(
     file: str, like: str, nccl_version: str | None, as_json: bool, json_file: Path | None
 ) -> int:
@@ -93,7 +80,6 @@ def lint(
     Example:
       collbench profile lint my.env --like sglang --nccl-version 2.28.9
     """
-    from collbench.cli.output import write_document
     from collbench.cli.profile_text import lint_reference
     from collbench.live.text import printable
 
@@ -106,15 +92,13 @@ def lint(
         "file": printable(file),
         "findings": [{**f, "evidence": printable(f["evidence"])} for f in found],
     }
-    write_document(document, as_json=as_json, json_file=json_file)
-    if not as_json:
-        for f in found:
-            where = f"{file}:{f['line']}" if f["line"] else file
-            click.echo(f"{printable(where)}: {f['code']}: {printable(f['evidence'])}")
-            click.echo(f"  next: {f['next']}")
-        if not found:
-            click.echo(f"{printable(file)}: nothing found")
-    return code
+    lines = []
+    for f in found:
+        where = f"{file}:{f['line']}" if f["line"] else file
+        lines.append(f"{printable(where)}: {f['code']}: {printable(f['evidence'])}")
+        lines.append(f"  next: {f['next']}")
+    text = "\n".join(lines or [f"{printable(file)}: nothing found"]) + "\n"
+    return deliver(document, text, as_json=as_json, json_file=json_file)
 
 
 @profile.command(context_settings=_CONTEXT)

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from collbench.cli.document import deliver, json_options
+
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
@@ -15,8 +17,7 @@ import click
 @click.option(
     "--log", type=click.Path(path_type=Path), help="The server's log, where it is no open file."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--json-file", type=click.Path(path_type=Path), help="Write the document to a file.")
+@json_options
 def status(
     watch: bool, every: float, log: Path | None, as_json: bool, json_file: Path | None
 ) -> int:
@@ -29,19 +30,15 @@ def status(
       collbench status
       collbench status --watch --log server.log
     """
-    from collbench.cli.output import write_document
     from collbench.live import status as live
 
     while True:
         document = live.document(live.take(log))
-        write_document(document, as_json=as_json, json_file=json_file)
-        if not as_json:
-            text = "\n".join(_lines(document))
-            click.echo(("\x1b[H\x1b[2J" if watch and _terminal() else "") + text)
-        if not watch:
-            return 0
-        if not _pause(every):
-            return 0
+        clear = "\x1b[H\x1b[2J" if watch and _terminal() else ""
+        text = clear + "\n".join(_lines(document)) + "\n"
+        code = deliver(document, text, as_json=as_json, json_file=json_file)
+        if not watch or not _pause(every):
+            return code
 
 
 def _terminal() -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from collbench.cli.document import deliver, json_options
 
 if TYPE_CHECKING:
     from collbench.live.verify import Result, Wanted
@@ -31,8 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Server whose own writes are known.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--json-file", type=click.Path(path_type=Path), help="Write the document to a file.")
+@json_options
 def verify(
     profile: str,
     pids: tuple[int, ...],
@@ -58,7 +60,6 @@ def verify(
       collbench verify results/node1/3f2a9c10b4de --pid 4711 --log server.log --json
       collbench verify /etc/collbench/current --match sglang::scheduler --wait 600
     """
-    from collbench.cli.output import write_document
     from collbench.live import verify as live
     from collbench.live.wait import until_live
     from collbench.profiles.store import load
@@ -77,43 +78,41 @@ def verify(
     )
     result, timed_out = until_live(wanted, wait)
     code = 124 if timed_out else live.exit_code(result)
-    write_document(live.document(result, wanted, code), as_json=as_json, json_file=json_file)
-    if not as_json:
-        _print(result, wanted, timed_out=timed_out)
-    return code
+    text = "\n".join(_lines(result, wanted, timed_out=timed_out)) + "\n"
+    return deliver(live.document(result, wanted, code), text, as_json=as_json, json_file=json_file)
 
 
-def _print(result: Result, wanted: Wanted, *, timed_out: bool) -> None:
+def _lines(result: Result, wanted: Wanted, *, timed_out: bool) -> Iterator[str]:
     from collbench.live.findings import name_of, safe_title
     from collbench.live.text import printable
     from collbench.profiles import MARKERS
 
     if not result.workers:
         where = "--pid or --match names no worker" if wanted.pids or wanted.match else "no worker"
-        click.echo(f"no such process: {where} found")
-        click.echo("  next: collbench status   shows the servers that can be seen")
+        yield f"no such process: {where} found"
+        yield "  next: collbench status   shows the servers that can be seen"
         return
     head = {"live": "LIVE", "different": "DIFFERENT", "unknown": "UNKNOWN"}[result.verdict]
     name = f"profile {printable(wanted.profile_id)}" if wanted.profile_id else "the env file"
     late = ", and the time to wait is over" if timed_out else ""
-    click.echo(f"{head}: {name} in {len(result.workers)} worker(s){late}")
+    yield f"{head}: {name} in {len(result.workers)} worker(s){late}"
     for worker in result.workers:
         title = safe_title(worker.seen.process)[:60]
-        click.echo(f"  {name_of(worker)}  {worker.verdict:9}  {title}")
+        yield f"  {name_of(worker)}  {worker.verdict:9}  {title}"
         for setting, judged in worker.settings.items():
             have = "not set" if judged.have is None else printable(judged.have)
             source = judged.evidence or "nothing seen"
             mark = " (marker)" if setting in MARKERS else ""
             if judged.verdict == "live":
-                click.echo(f"    {setting}={printable(judged.want)}  live  [{source}]{mark}")
+                yield f"    {setting}={printable(judged.want)}  live  [{source}]{mark}"
             else:
                 note = f"; {printable(judged.note)}" if judged.note else ""
-                click.echo(
+                yield (
                     f"    {setting}  {judged.verdict}: {have}, wanted {printable(judged.want)}"
                     f"  [{source}{note}]{mark}"
                 )
     if result.path is not None:
         through = {True: "through NCCL", False: "not through NCCL", None: "not known"}
-        click.echo(f"decode: {through[result.path.nccl]} ({printable(result.path.evidence)})")
+        yield f"decode: {through[result.path.nccl]} ({printable(result.path.evidence)})"
     for found in result.findings:
-        click.echo(f"{found['code']}: {found['evidence']}\n  next: {found['next']}")
+        yield f"{found['code']}: {found['evidence']}\n  next: {found['next']}"

@@ -11,9 +11,9 @@ _ESCAPE = re.compile(
 )
 """Escape sequences: CSI, the string sequences (OSC, DCS, ...), and the short ones."""
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-"""Control characters, and those that reorder or hide text; tabs stay."""
+"""Control characters, bytes that are no text, and what reorders or hides text; tabs stay."""
 _SECRET_NAME = re.compile(
     r"api[-_]?key|token|secret|passw|credential|private|auth(?!ors?$|ored)|cookie|access[-_]?key|(^|[-_])key$",
     re.IGNORECASE,

@@ -158,7 +158,8 @@ def test_hostile_titles_and_logs_cannot_colour_or_move_a_terminal(
     start: Start, tmp_path: Path
 ) -> None:
     hostile = "VLLM::Worker_TP{rank} \x1b[31mred\x1b]0;title\x07\x9b2J\r\nfake: LIVE\u202e\x08"
-    tree = start(title=hostile, launcher_title="vllm serve \x1b[2Jx")
+    value = "\udcff\x1b[31mLL\u202e"  # a byte that is no text, an escape, a reversal
+    tree = start({"NCCL_PROTO": value}, title=hostile, launcher_title="vllm serve \x1b[2Jx")
     log = tmp_path / "s.log"
     log.write_bytes(b"Loading model \x1b[31m\xff\xfe\x9b2J \x1b]8;;http://x\x1b\\link\r evil\n")
     env_file = tmp_path / "p.env"
@@ -168,7 +169,9 @@ def test_hostile_titles_and_logs_cannot_colour_or_move_a_terminal(
         ["verify", str(env_file), "--pid", str(tree.pid)],
         ["verify", str(env_file), "--pid", str(tree.pid), "--json"],
     ):
-        output = collbench(*words).stdout
+        done = collbench(*words)
+        assert "Traceback" not in done.stderr
+        output = done.stdout
         assert str(tree.workers[0]) in output
         assert not set(output) & {chr(c) for c in [*range(10), *range(11, 32), *range(127, 160)]}
         assert "\u202e" not in output
