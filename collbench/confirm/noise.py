@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from collbench.confirm.arms import Setup, default_launch
@@ -29,6 +32,8 @@ class Floor:
     launches: int
     seconds_per_launch: float
     samples: tuple[Sample, ...] = ()
+    case_sd: Mapping[str, float] = field(default_factory=dict)
+    """The same for every guarded case that was timed."""
 
     @property
     def honest(self) -> bool:
@@ -51,22 +56,15 @@ def measure_floor(setup: Setup, reference: Settings, *, beside: bool, pairs: int
             spread of the pairs' ratios, over the root of two.
         pairs: Number of pairs.
     """
-    import math
-    import time
-
     began = time.monotonic()
     samples = [default_launch(setup, "search", reference) for _ in range(2 * pairs)]
     seconds = (time.monotonic() - began) / len(samples)
     values = [s.value_us for s in samples]
-    logs = [
-        math.log(second / first) for first, second in zip(values[::2], values[1::2], strict=True)
-    ]
+    logs = _pair_logs(values)
+    cases = sorted(set.intersection(*(set(s.cases) for s in samples)))
     exposed = [s.exposed_us for s in samples if s.exposed_us is not None]
-    sd = (
-        max(spread([*logs, *(-v for v in logs)]) / math.sqrt(2), 1e-4)
-        if beside
-        else (max(launch_sd(values), 1e-4))
-    )
+    # The clock and the noise model are not finer than this.
+    sd = max(_sd(values, beside=beside), 1e-4)
     # 99 %: eight pairs of an honest A/A must not be called dishonest once in twenty sweeps.
     return Floor(
         sd=sd,
@@ -77,4 +75,22 @@ def measure_floor(setup: Setup, reference: Settings, *, beside: bool, pairs: int
         launches=len(values),
         seconds_per_launch=seconds,
         samples=tuple(samples),
+        case_sd={case: max(_case_sd(samples, case, beside=beside), sd) for case in cases},
     )
+
+
+def _pair_logs(values: Sequence[float]) -> list[float]:
+    pairs = zip(values[::2], values[1::2], strict=True)
+    return [math.log(second / first) for first, second in pairs]
+
+
+def _sd(values: Sequence[float], *, beside: bool) -> float:
+    """Return the sd of a launch: of neighbours' ratios where only those can be compared."""
+    if not beside:
+        return launch_sd(values)
+    logs = _pair_logs(values)
+    return spread([*logs, *(-log for log in logs)]) / math.sqrt(2)
+
+
+def _case_sd(samples: Sequence[Sample], case: str, *, beside: bool) -> float:
+    return _sd([s.cases[case] for s in samples], beside=beside)

@@ -105,16 +105,32 @@ def spread(logs: Sequence[float]) -> float:
 
 
 def launch_sd(values_us: Sequence[float]) -> float:
-    """Return the launch-to-launch sd of log values, from neighbours, so that drift drops out.
+    """Return the launch-to-launch sd of log values, without drift and outlying launches.
+
+    A line through the medians of pairwise slopes (Theil and Sen) takes the drift; Qn of the rest
+    (Rousseeuw and Croux 1993) is the sd: sixteen launches give it within a fifth.
 
     Args:
         values_us: One value a launch, in the order measured.
     """
     logs = np.log(np.asarray(values_us, dtype=np.float64))
-    if len(logs) < 2:
-        return 0.0
-    # Differences of neighbours have variance 2 sd^2 and no drift; their centre is 0.
-    return float(_MAD_TO_SD * np.median(np.abs(np.diff(logs))) / math.sqrt(2))
+    if len(logs) < 4:
+        return float(np.std(logs)) if len(logs) else 0.0
+    first, second = np.triu_indices(len(logs), k=1)
+    slope = np.median((logs[second] - logs[first]) / (second - first))
+    return qn(logs - slope * np.arange(len(logs)))
+
+
+def qn(values: NDArray[np.float64]) -> float:
+    """Return the Qn scale: an order statistic of the distances between all pairs of values."""
+    count = len(values)
+    first, second = np.triu_indices(count, k=1)
+    half = count // 2 + 1
+    order = half * (half - 1) // 2
+    distance = np.partition(np.abs(values[first] - values[second]), order - 1)[order - 1]
+    # The consistency factor, and the finite-sample one of Croux and Rousseeuw (1992).
+    small = count / (count + 1.4) if count % 2 else count / (count + 3.8)
+    return float(2.2219 * small * distance)
 
 
 def pairs_for(sd: float, wanted_gain: float, *, floor: int, cap: int) -> int:

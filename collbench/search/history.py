@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,6 +78,8 @@ class History:
     sd: float
     beside: bool
     slower: float = 0.03
+    case_sd: Mapping[str, float] = field(default_factory=dict)
+    """Noise of the guarded cases; that of the objective where unknown."""
     before: Sequence[Sample] = ()
     """The last default launches before the search (A/A): the first of the local defaults."""
     seen: list[Seen] = field(default_factory=list)
@@ -207,9 +209,9 @@ class History:
     def _guard(self, cases: dict[str, list[float]]) -> float:
         limit = math.log1p(self.slower)
         worst = -limit
-        for values in cases.values():
+        for case, values in cases.items():
             # The limit itself where it is beyond what noise makes of the worst of several cases.
-            noise = 3.5 * self.error(len(values))
+            noise = 3.5 * self.error(len(values), self.case_sd.get(case))
             worst = max(worst, centre(values, self._far()) - max(limit, noise))
         return worst
 
@@ -223,10 +225,15 @@ class History:
                 logs.setdefault(one.key, []).append(ratio)
         return {name: centre(values, self._far()) for name, values in logs.items()}
 
-    def error(self, count: int) -> float:
-        """Return the standard error of a score made of `count` launches."""
+    def error(self, count: int, sd: float | None = None) -> float:
+        """Return the standard error of a score made of `count` launches.
+
+        Args:
+            count: Launches.
+            sd: Noise of one launch; that of the objective if None.
+        """
         share = 1.0 / max(count, 1) if self.beside else 0.5
-        return self.sd * math.sqrt(1 / max(count, 1) + share)
+        return (self.sd if sd is None else sd) * math.sqrt(1 / max(count, 1) + share)
 
     def ranking(self) -> list[Score]:
         """Return the candidates that may win, best first; fewer settings win exact ties."""

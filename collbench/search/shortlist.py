@@ -54,7 +54,7 @@ def pick(history: History, keep: int = KEEP) -> list[Score]:
 
 
 def shorten(
-    setup: Setup, scores: Sequence[Score], *, sd: float, reference: Settings, slower: float
+    setup: Setup, scores: Sequence[Score], *, sd: float, reference: Settings, limit: Limit
 ) -> list[Short]:
     """Measure the shortlist in interleaved blocks and return it, best first.
 
@@ -63,7 +63,6 @@ def shorten(
     arms = {f"candidate {i + 1}": dict(reference) | dict(s.key) for i, s in enumerate(scores)}
     blocks = Blocks(setup=setup, arms=arms, reference=reference, purpose="shortlist")
     seen = dict(zip(arms, scores, strict=True))
-    limit = Limit(slower=slower, sd=sd)
     alive = list(arms)
     for most, count in ROUNDS:
         if len(alive) > most or not alive:
@@ -111,6 +110,7 @@ class Limit:
 
     slower: float
     sd: float
+    case_sd: Mapping[str, float]
 
 
 def broken(blocks: Blocks, name: str, limit: Limit) -> bool:
@@ -132,7 +132,7 @@ def fault(blocks: Blocks, name: str, limit: Limit) -> str:
             continue
         # Several cases, arms and looks: four standard errors, the gate has the last word.
         over = median_log(logs) - math.log1p(limit.slower)
-        if over > 4 * limit.sd * math.sqrt(2 / len(logs)):
+        if over > 4 * limit.case_sd.get(case, limit.sd) * math.sqrt(2 / len(logs)):
             return f"{case} is {math.expm1(median_log(logs)) * 100:.0f} % slower"
     return ""
 

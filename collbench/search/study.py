@@ -26,7 +26,7 @@ from collbench.search.ledger import Ledger, LedgerLab
 from collbench.search.options import Options
 from collbench.search.result import StudyResult, searched
 from collbench.search.shared import Peers
-from collbench.search.shortlist import Short, pick, shorten
+from collbench.search.shortlist import Limit, Short, pick, shorten
 from collbench.search.storage import open_study
 from collbench.search.strategies import choose
 from collbench.space.axes import Space, key
@@ -188,6 +188,7 @@ class Study:
             sd=floor.sd,
             beside=options.beside,
             slower=options.slower,
+            case_sd=floor.case_sd,
             before=floor.samples,
         )
         self.progress.stage("search", launches)
@@ -226,7 +227,7 @@ class Study:
             chosen,
             sd=floor.sd,
             reference=self.reference,
-            slower=self.options.slower,
+            limit=Limit(slower=self.options.slower, sd=floor.sd, case_sd=floor.case_sd),
         )
         self.account.shortlist = tuple(found)
         promising = [s for s in found if s.pooled < 0]
