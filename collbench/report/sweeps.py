@@ -11,6 +11,7 @@ from typing import Any
 from collbench.errors import CollbenchError
 from collbench.profiles import store
 from collbench.record import read_json, validate
+from collbench.report import evidence
 from collbench.report.story import Story
 
 STUDIES = "studies"
@@ -101,6 +102,7 @@ def from_document(path: Path, part: Mapping[str, Any]) -> Story:
         settings=_texts(part.get("settings")),
         baseline=_texts(part.get("baseline")),
         document=part,
+        front=evidence.front_of(part.get("front")),
         warnings=[str(text) for text in part.get("warnings") or ()],
     )
 

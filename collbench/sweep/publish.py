@@ -86,6 +86,7 @@ def evidence(result: StudyResult) -> dict[str, Any]:
         "confirmed_on": list(result.confirmed_on),
         "ablation": [_plain(removal) for removal in result.ablation],
         "guard": [_plain(guard) for guard in confirmation.guards] if confirmation else [],
+        "front": [_plain(point) for point in result.front],
         "proof": _proof(result.proof),
     }
 
@@ -187,6 +188,8 @@ def document(
         "nranks": context.nranks,
         "objective": result.objective,
         "strategy": result.strategy,
+        "front": [_plain(point) for point in result.front],
+        "machine": context.machine.model_dump(mode="json"),
         "must_hold": list(result.must_hold),
         "confirmed_on": list(result.confirmed_on),
         "reference": dict(result.reference),

@@ -134,6 +134,18 @@ def test_the_page_of_a_kept_default_says_why(tmp_path: Path) -> None:
     (story,) = read(own)
     assert len(story.trials) == plain["trials"]
     assert plain["reason"] in page.read_text()
+    assert story.machine == MACHINE
+
+
+def test_the_page_of_a_sweep_for_two_goals_shows_their_front(tmp_path: Path) -> None:
+    _, plain = sweep(tmp_path, FakeLab(), objective="pareto")
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(json.loads(json.dumps(plain)))
+    (story,) = read(Path(plain["profile"]))
+    assert len(story.front) == len(plain["front"]) >= 1
+    assert sum(point.knee for point in story.front) == 1
+    page = write_sweep(tmp_path / "unused.json", Path(plain["profile"]))
+    assert page is not None
+    assert "Decode step against prefill time" in page.read_text()
 
 
 def test_the_summary_of_a_real_document_fits_the_terminal(
