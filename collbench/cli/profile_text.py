@@ -97,7 +97,15 @@ def list_document() -> dict[str, Any]:
         try:
             profile = read_profile(directory)
         except CollbenchError as error:
-            found.append({**entry, "state": "unreadable", "error": printable(error.what)})
+            nothing = {
+                "machine": "",
+                "created": "",
+                "library": "",
+                "gain_pct": None,
+                "settings": {},
+            }
+            state = {"state": "unreadable", "error": printable(error.what)}
+            found.append({**entry, **nothing, **state})
             continue
         entry |= {
             "machine": printable(machine_text(profile)),
