@@ -18,10 +18,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collbench.errors import CollbenchError, Exit
 from collbench.parent_death import die_with_parent
 from collbench.ranks import rank_of, under_launcher
+
+if TYPE_CHECKING:
+    import click
 
 VARIABLE = "COLLBENCH_FRONT"
 """Names the folder where a module leaves its process id and its exit code."""
@@ -62,6 +66,32 @@ def start(module: str, arguments: Sequence[str], *, nproc_per_node: int | None) 
         )
         status = _wait(process, Path(folder))
         return _exit_code(Path(folder), status)
+
+
+def arguments_of(context: click.Context, *, without: tuple[str, ...] = ()) -> list[str]:
+    """Return the command line that gives a context its values, options named in full.
+
+    Args:
+        context: Of the front door's command.
+        without: Names of parameters that the module does not have.
+    """
+    options: list[str] = []
+    positional: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in without or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        values = list(value) if isinstance(value, tuple) else [value]
+        if parameter.param_type_name == "argument":
+            positional += [str(one) for one in values]
+        elif getattr(parameter, "is_flag", False):
+            options.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+        else:
+            for one in values:
+                options += [parameter.opts[0], str(one)]
+    return [*options, *positional]
 
 
 def default_nproc() -> int:

@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"terminal"},
     {"slurm", "fleet"},
     {"report"},
+    {"front", "preflight"},
     {"bench", "sweep", "check"},
     {"cli"},
 ]

@@ -92,26 +92,3 @@ def bench_options(function: F) -> F:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
-
-
-def arguments_of(context: click.Context, *, without: tuple[str, ...] = ()) -> list[str]:
-    """Return the command line that gives a context its values, options named in full.
-
-    Args:
-        context: Of a command whose parameters are all options.
-        without: Names of parameters to leave out.
-    """
-    arguments: list[str] = []
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name in without or not isinstance(parameter, click.Option):
-            continue
-        source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        value = context.params[name]
-        if parameter.is_flag:
-            arguments.append(parameter.opts[0] if value else parameter.secondary_opts[0])
-        else:
-            arguments += [parameter.opts[0], str(value)]
-    return arguments

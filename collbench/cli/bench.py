@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from collbench.bench.options import arguments_of, bench_options
+from collbench.bench.options import bench_options
 
 
 @click.command(
@@ -33,5 +33,5 @@ def bench(context: click.Context, /, nproc_per_node: int | None, **given: Any) -
     chosen = choose_backend(request.backend, nranks, gpus)
     ask(request, backend=chosen.backend, nranks=nranks)
     writable(folder_of(request))
-    arguments = arguments_of(context, without=("nproc_per_node",))
+    arguments = front.arguments_of(context, without=("nproc_per_node",))
     return front.start("bench", arguments, nproc_per_node=nranks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -18,7 +17,8 @@ from collbench.sweep.arguments import Arguments, sweep_options
     help="Ranks. Default: GPUs, else 2.",
 )
 @sweep_options
-def sweep(nproc_per_node: int | None, **given: Any) -> int:
+@click.pass_context
+def sweep(context: click.Context, /, nproc_per_node: int | None, **given: Any) -> int:
     """Search the settings of the collectives, confirm the winner, publish a profile.
 
     SPEC is a sweep file or the name of a shipped one; left out: `decode` where GPUs are seen, else
@@ -29,18 +29,5 @@ def sweep(nproc_per_node: int | None, **given: Any) -> int:
 
     count = nproc_per_node or front.default_nproc()
     prepare(Arguments(**given), local_ranks=count, nranks=count)
-    return front.start("sweep", _arguments(sys.argv), nproc_per_node=count)
-
-
-def _arguments(argv: list[str]) -> list[str]:
-    """Return the command line behind ``sweep`` without ``--nproc-per-node``."""
-    words = argv[argv.index("sweep") + 1 :]
-    kept, skip = [], False
-    for word in words:
-        if skip:
-            skip = False
-        elif word == "--nproc-per-node":
-            skip = True
-        elif not word.startswith("--nproc-per-node="):
-            kept.append(word)
-    return kept
+    arguments = front.arguments_of(context, without=("nproc_per_node",))
+    return front.start("sweep", arguments, nproc_per_node=count)

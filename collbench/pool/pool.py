@@ -23,6 +23,8 @@ from collbench.record import now_utc
 
 _TORCH_PRELOAD = ("torch", "torch.distributed", "numpy")
 _BUSY_WAIT_S = 10.0
+_HELLO_S = 120.0
+"""The first launch: a cold disk and a driver that wakes cost more than any later one."""
 
 
 class Pool:
@@ -100,6 +102,22 @@ class Pool:
             if busy:
                 raise _stuck(", ".join(f"GPU {gpu.index} ({gpu.name})" for gpu in busy))
         return done
+
+    def hello(self) -> Run:
+        """Start one launch that measures nothing, to learn which library it loads; rank 0 only.
+
+        Raises:
+            CollbenchError: the group does not come up; nothing can be measured here.
+        """
+        job = Job(job_id="hello", backend=self.backend, nranks=self.nranks, deadline_s=_HELLO_S)
+        run = self.launch(job)
+        if run.outcome != "ok" or not run.ranks:
+            raise CollbenchError(
+                f"nothing can be measured: the first launch {run.outcome}: {run.reason}",
+                fix="see why with `collbench bench`; NCCL says more with NCCL_DEBUG=INFO",
+                code=Exit.FAILED,
+            )
+        return run
 
     def close(self) -> None:
         """End the other ranks' service, and a launch that still runs; rank 0 only."""

@@ -15,7 +15,6 @@ import click
 
 from collbench.errors import CollbenchError, Exit
 from collbench.files import write_atomic
-from collbench.job import Job, Run
 from collbench.pool import Pool, open_pool
 from collbench.preflight import MachineLock, check_gpus, check_shm
 from collbench.ranks import detect, host_name
@@ -24,9 +23,6 @@ from collbench.sweep.setup import Setup, pinned_variables, prepare, storage_of
 
 if TYPE_CHECKING:
     from collbench.search.shared import Node
-
-_HELLO_S = 120.0
-"""The first launch: a cold disk and a driver that wakes cost more than any later one."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,7 +81,7 @@ def _lead(
     progress.say(f"{pool.nranks} ranks, backend {backend}: {setup.chosen.why}")
     for warning in warnings:
         progress.say(f"warning: {warning}")
-    hello = _hello(pool)
+    hello = pool.hello()
     library = hello.ranks[0].library
     machine = fingerprint(library=library, library_path=hello.ranks[0].library_path)
     pinned = pinned_variables(os.environ)
@@ -170,23 +166,6 @@ def _lead(
     else:
         print("\n\n".join(sweep_summary(part) for part in documents), flush=True)
     return Exit.OK
-
-
-def _hello(pool: Pool) -> Run:
-    """Start one launch that measures nothing: does the group come up, and with which library?
-
-    Raises:
-        CollbenchError: it does not; nothing can be measured here.
-    """
-    job = Job(job_id="hello", backend=pool.backend, nranks=pool.nranks, deadline_s=_HELLO_S)
-    run = pool.launch(job)
-    if run.outcome != "ok" or not run.ranks:
-        raise CollbenchError(
-            f"nothing can be measured: the first launch {run.outcome}: {run.reason}",
-            fix="see why with `collbench bench`; NCCL says more with NCCL_DEBUG=INFO",
-            code=Exit.FAILED,
-        )
-    return run
 
 
 def _node(library: str, machine: dict[str, Any]) -> Node:

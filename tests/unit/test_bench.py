@@ -15,10 +15,11 @@ import pytest
 from rich.console import Console
 
 from collbench.bench.launches import measure
-from collbench.bench.options import arguments_of, bench_options
+from collbench.bench.options import bench_options
 from collbench.bench.request import Asked, Request, ask
 from collbench.bench.table import attribution, document, exit_code, print_report, to_csv
 from collbench.errors import CollbenchError
+from collbench.front import arguments_of
 from collbench.job import (
     CaseTimes,
     Choice,

@@ -1,0 +1,1 @@
+"""Measure a profile again, beside the default, against its record."""
