@@ -41,6 +41,7 @@ lint: $(BIN)/installed ## ruff and mypy
 	$(BIN)/mypy
 
 docs: $(BIN)/installed ## Build the documentation site into site/
+	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict
 
 clean: ## Remove what the targets above made
