@@ -69,7 +69,9 @@ def verify(
     wanted = live.Wanted(
         values=reference.values,
         profile_id=reference.id,
+        baseline=stored.baseline if stored else {},
         library=stored.library if stored else "",
+        driver=stored.machine.get("driver") if stored else None,
         nranks=ranks or (stored.scope.nranks if stored else 0),
         pids=pids,
         match=match,

@@ -24,6 +24,7 @@ def of(
     notes: Sequence[str],
     log: NcclLog | None,
     hidden: Sequence[int],
+    driver: str | None = None,
 ) -> list[dict[str, Any]]:
     """Return the findings, most important first."""
     workers = result.workers
@@ -32,7 +33,12 @@ def of(
         found += _verdicts(workers, writes)
         found += _ranks(result, wanted)
         found += _unknown(workers, hidden)
+    found += _baseline(workers, wanted)
     found += _stack(workers, wanted, log)
+    if driver and wanted.driver and driver != wanted.driver:
+        text = f"driver {driver}; the profile was made with {wanted.driver}"
+        check = "collbench check PROFILE   measures whether it still helps"
+        found.append(finding("stack.driver_changed", text, check))
     found += _files(workers)
     found += _conf(workers, wanted)
     if result.path is not None and result.path.nccl is False:
@@ -183,6 +189,29 @@ def _unknown(workers: list[Worker], hidden: Sequence[int]) -> list[dict[str, Any
             )
         )
     return found
+
+
+def _baseline(workers: list[Worker], wanted: Wanted) -> list[dict[str, Any]]:
+    """Return where workers deviate from what the server was expected to write itself."""
+    differing: dict[tuple[str, str | None], list[str]] = {}
+    for worker in workers:
+        if worker.seen.environ is None:
+            continue
+        for name, value in wanted.baseline.items():
+            have = worker.seen.environ.get(name)
+            if name not in wanted.values and have != value:
+                differing.setdefault((name, have), []).append(name_of(worker))
+    return [
+        finding(
+            "env.baseline_differs",
+            f"{name} is {'not set' if have is None else have} in {', '.join(names)}; the profile "
+            f"was measured with {wanted.baseline[name]}, as the server writes it",
+            "collbench check PROFILE   measures whether it still helps; or sweep with the right "
+            "--like",
+            confidence="medium",
+        )
+        for (name, have), names in differing.items()
+    ]
 
 
 def _stack(workers: list[Worker], wanted: Wanted, log: NcclLog | None) -> list[dict[str, Any]]:

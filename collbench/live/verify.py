@@ -30,8 +30,12 @@ class Wanted:
     values: Mapping[str, str]
     """All that the profile's env file sets, markers included."""
     profile_id: str = ""
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    """What the profile was measured with because a server writes it; it does not decide."""
     library: str = ""
     """Communication library of the profile, ``NCCL 2.28.9``."""
+    driver: str | None = None
+    """Driver of the profile."""
     nranks: int = 0
     """Workers there have to be; 0: any number."""
     pids: Sequence[int] = ()
@@ -85,7 +89,7 @@ def verify(wanted: Wanted) -> Result:
         CollbenchError: a pid that is not there, a wrong pattern, a log that cannot be read.
     """
     table = processes.snapshot()
-    states, _, _ = gpus.states()
+    states, driver, _ = gpus.states()
     selector = Selector(table, {pid for state in states for pid in state.pids})
     if wanted.pids:
         chosen = selector.by_pid(wanted.pids)
@@ -114,6 +118,7 @@ def verify(wanted: Wanted) -> Result:
         notes=notes,
         log=log,
         hidden=sorted(selector.hidden),
+        driver=driver,
     )
     return result
 

@@ -115,6 +115,27 @@ def test_what_a_server_overwrites_because_of_an_option_is_named(start: Start) ->
 
 
 @OWN
+def test_a_server_that_deviates_from_the_baseline_is_reported_and_still_live(
+    start: Start,
+) -> None:
+    tree = start({**PROFILE, "NCCL_CUMEM_ENABLE": "1"}, workers=2, method="fork")
+    baseline = {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_PROTO": "LL"}
+    result = check(tree.pid, baseline=baseline)
+    found = [f["evidence"] for f in result.findings if f["code"] == "env.baseline_differs"]
+    assert [text.split(" in ")[0] for text in found] == [
+        "NCCL_CUMEM_ENABLE is 1",
+        "NCCL_NVLS_ENABLE is not set",
+    ]
+    assert result.verdict == "live"
+
+
+@OWN
+def test_an_engine_core_with_workers_is_no_worker_itself(start: Start) -> None:
+    tree = start(workers=2, title="VLLM::Worker_TP{rank}", launcher_title="VLLM::EngineCore")
+    assert [w.seen.process.pid for w in check(tree.pid).workers] == tree.workers
+
+
+@OWN
 def test_a_conf_file_in_the_workers_root_is_seen_and_does_not_count_as_live(
     start: Start, tmp_path: Path
 ) -> None:
