@@ -97,7 +97,7 @@ def list_document() -> dict[str, Any]:
         try:
             profile = read_profile(directory)
         except CollbenchError as error:
-            nothing = {
+            nothing: dict[str, Any] = {
                 "machine": "",
                 "created": "",
                 "library": "",
