@@ -1,93 +1,137 @@
-"""The evidence of a profile, or of a sweep's document, as the report shows it."""
+"""What a profile's evidence and a sweep's document hold, checked field by field.
+
+Both are files that somebody else may have written or edited: a wrong type is named, with the file,
+before anything is made of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from collbench.job import Run
-from collbench.record import validate_run
+from collbench.machine import Fingerprint
+from collbench.record import validate, validate_run
 from collbench.report.story import Ablated, FrontPoint, Guarded
 
 
-def ablation_of(plain: Any) -> list[Ablated]:
-    """Return the ablation as a profile's evidence or a sweep's document holds it."""
-    found = []
-    for item in plain if isinstance(plain, list) else ():
-        if not isinstance(item, dict):
-            continue
-        between = item.get("interval")
-        pair = (
-            (float(between[0]), float(between[1]))
-            if isinstance(between, list | tuple) and len(between) == 2
-            else None
-        )
-        ratio = item.get("ratio")
-        found.append(
+class _Removal(BaseModel):
+    dropped: dict[str, str] = {}
+    setting: str = ""
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    kept: bool = False
+    reason: str = ""
+
+
+class _Guard(BaseModel):
+    case: str
+    ratio: float
+    verdict: str = ""
+    pairs: int = 0
+
+
+class _Point(BaseModel):
+    settings: dict[str, str]
+    decode_ratio: float
+    prefill_ratio: float
+    on_front: bool = True
+    knee: bool = False
+
+
+class Found(BaseModel):
+    """The fields of both that a report shows; other fields are kept as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    verdict: str | None = None
+    profile: str | None = None
+    settings: dict[str, str] = {}
+    baseline: dict[str, str] = {}
+    reference: dict[str, str] = {}
+    """What the ratio compares with: empty for the default."""
+    default_us: float | None = None
+    winner_us: float | None = None
+    default_exposed_us: float | None = None
+    winner_exposed_us: float | None = None
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    search_value_us: float | None = None
+    noise_pct: float | None = None
+    trials: int | None = None
+    outcomes: dict[str, int] = {}
+    seconds: float | None = None
+    not_searched: list[str] = []
+    not_searched_command: str = ""
+    backend: str = ""
+    reason: str | None = None
+    notes: list[str] = []
+    must_hold: list[str] = []
+    warnings: list[str] = []
+    spec: str = ""
+    workload: str | None = None
+    nranks: int = 0
+    machine: Fingerprint | None = None
+    ablation: list[_Removal] = []
+    guard: list[_Guard] = []
+    front: list[_Point] = []
+    proof: dict[str, Any] | None = None
+
+    def removals(self) -> list[Ablated]:
+        """Return the ablation."""
+        return [
             Ablated(
-                setting=_removed(item),
-                ratio=float(ratio) if isinstance(ratio, int | float) else None,
-                interval=pair,
-                kept=bool(item.get("kept")),
-                note=str(item.get("note") or item.get("reason") or ""),
+                setting=" ".join(f"{n}={v}" for n, v in item.dropped.items()) or item.setting,
+                ratio=item.ratio,
+                interval=item.interval,
+                kept=item.kept,
+                note=item.reason,
             )
-        )
-    return found
+            for item in self.ablation
+        ]
 
+    def guards(self) -> list[Guarded]:
+        """Return the guarded cases of the confirmation."""
+        return [
+            Guarded(case=g.case, ratio=g.ratio, verdict=g.verdict, pairs=g.pairs)
+            for g in self.guard
+        ]
 
-def _removed(item: Mapping[str, Any]) -> str:
-    dropped = item.get("dropped")
-    if isinstance(dropped, dict):
-        return " ".join(f"{name}={value}" for name, value in dropped.items()) or "?"
-    return str(dropped or item.get("setting") or "?")
-
-
-def front_of(plain: Any) -> list[FrontPoint]:
-    """Return the front of decode and prefill as a profile's evidence or a document holds it."""
-    found = []
-    for item in plain if isinstance(plain, list) else ():
-        if not isinstance(item, dict) or not isinstance(item.get("settings"), dict):
-            continue
-        decode, prefill = item.get("decode_ratio"), item.get("prefill_ratio")
-        if isinstance(decode, int | float) and isinstance(prefill, int | float):
-            found.append(
-                FrontPoint(
-                    settings={str(k): str(v) for k, v in item["settings"].items()},
-                    decode_ratio=float(decode),
-                    prefill_ratio=float(prefill),
-                    on_front=bool(item.get("on_front", True)),
-                    knee=bool(item.get("knee")),
-                )
+    def points(self) -> list[FrontPoint]:
+        """Return the front of decode and prefill."""
+        return [
+            FrontPoint(
+                settings=p.settings,
+                decode_ratio=p.decode_ratio,
+                prefill_ratio=p.prefill_ratio,
+                on_front=p.on_front,
+                knee=p.knee,
             )
-    return found
+            for p in self.front
+        ]
+
+    def proofs(self, where: str) -> list[Run]:
+        """Return the proof run as far as it was kept: what NCCL chose. Never its times."""
+        plain = self.proof
+        if plain is None or plain.get("outcome") != "ok":
+            return []
+        kept: dict[str, Any] = {
+            "job_id": "proof",
+            "settings": self.settings,
+            "outcome": "ok",
+            "choices": plain.get("choices") or [],
+            "transports": plain.get("transports") or {},
+            "env_seen": plain.get("env_seen") or {},
+        }
+        return [validate_run(kept, where=f"{where}: proof")]
 
 
-def proofs_of(plain: Any, settings: Mapping[str, str]) -> list[Run]:
-    """Return the proof run of a profile as far as its evidence keeps it: what NCCL chose."""
-    if not isinstance(plain, dict) or plain.get("outcome") != "ok":
-        return []
-    kept = {
-        "job_id": "proof",
-        "settings": dict(settings),
-        "outcome": "ok",
-        "choices": plain.get("choices") or [],
-        "transports": plain.get("transports") or {},
-        "env_seen": plain.get("env_seen") or {},
-    }
-    return [validate_run(kept, where="profile.json: evidence.proof")]
+def found_in(plain: Mapping[str, Any], where: str) -> Found:
+    """Return evidence or a document with every field checked.
 
-
-def guards_of(plain: Any) -> list[Guarded]:
-    """Return the guarded cases of a confirmation as a profile's evidence holds them."""
-    found = []
-    for item in plain if isinstance(plain, list) else ():
-        if isinstance(item, dict) and isinstance(item.get("ratio"), int | float):
-            found.append(
-                Guarded(
-                    case=str(item.get("case")),
-                    ratio=float(item["ratio"]),
-                    verdict=str(item.get("verdict")),
-                    pairs=int(item.get("pairs") or 0),
-                )
-            )
-    return found
+    Raises:
+        CollbenchError: a field has a wrong type; it is named.
+    """
+    return validate(Found, dict(plain), where=where)

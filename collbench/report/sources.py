@@ -12,7 +12,8 @@ from collbench.errors import CollbenchError
 from collbench.job import Run
 from collbench.profiles import store
 from collbench.record import RunRecord, load, read_json, validate
-from collbench.report import evidence, sweeps
+from collbench.report import sweeps
+from collbench.report.evidence import found_in
 from collbench.report.story import Arm, Story
 
 PLACE = "/etc/collbench"
@@ -99,16 +100,30 @@ def _title(backend: str, nranks: int, workload: str | None, host: str) -> str:
     return f"{what}{backend} on {nranks} ranks" + (f", {host}" if host else "")
 
 
-def arms_of(runs: Sequence[Run], settings: Mapping[str, str], name: str = "profile") -> list[Arm]:
-    """Return launches grouped by their settings, the default first, then `settings` as `name`."""
+def arms_of(
+    runs: Sequence[Run],
+    settings: Mapping[str, str],
+    name: str = "profile",
+    reference: Mapping[str, str] | None = None,
+) -> list[Arm]:
+    """Return launches grouped by their settings: reference, default, `settings`, others.
+
+    Args:
+        runs: Launches, each with its settings.
+        settings: Those that are called `name`.
+        name: What they are called.
+        reference: What ratios compare with; under hazards the safe profile. None: the default.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted(run.settings.items())), []).append(run)
     wanted = tuple(sorted(settings.items()))
-    order = sorted(groups, key=lambda key: (bool(key), key != wanted, key))
+    base = tuple(sorted((reference or {}).items()))
+    order = sorted(groups, key=lambda key: (key != base, bool(key), key != wanted, key))
     arms = []
     for key in order:
         label = "default" if not key else name if key == wanted else None
+        label = label or ("safe profile" if key == base else None)
         text = " ".join(f"{n}={v}" for n, v in key)
         arms.append(Arm(name=label or text, settings=dict(key), runs=groups[key]))
     return arms
@@ -116,7 +131,6 @@ def arms_of(runs: Sequence[Run], settings: Mapping[str, str], name: str = "profi
 
 def _profile(directory: Path) -> Story:
     profile = store.read_profile(directory)
-    found = profile.evidence
     runs: list[Run] = []
     warnings: list[str] = []
     command: list[str] = []
@@ -135,15 +149,19 @@ def _profile(directory: Path) -> Story:
         warnings += record.warnings
         runs += record.launches
     sweep = sweeps.of_profile(directory)
-    document = {
-        "verdict": profile.verdict,
-        "profile": str(directory),
-        "settings": profile.settings,
-        "not_searched": list(profile.not_searched),
-        "backend": profile.backend,
-        **{key: found.get(key) for key in EVIDENCE},
-        **(sweep[1] if sweep else {}),
-    }
+    found = found_in(
+        {
+            **profile.evidence,
+            "verdict": profile.verdict,
+            "not_searched": list(profile.not_searched),
+            "backend": profile.backend,
+            **(sweep[1] if sweep else {}),
+            "settings": profile.settings,
+            "profile": str(directory),
+            "machine": None,
+        },
+        f"{directory}: evidence",
+    )
     story = Story(
         title=f"Profile {profile.id}, {profile.machine.get('host') or 'this machine'}",
         path=str(directory),
@@ -159,30 +177,18 @@ def _profile(directory: Path) -> Story:
         settings=profile.settings,
         baseline=profile.baseline,
         pinned=profile.pinned,
-        document=document,
+        document=found.model_dump(),
         arms=arms_of(
-            [*runs, *evidence.proofs_of(found.get("proof"), profile.settings)], profile.settings
+            [*runs, *found.proofs(str(directory))], profile.settings, reference=found.reference
         ),
         paired=len(interleaved) == 1 and None not in interleaved,
-        guards=evidence.guards_of(found.get("guard")),
-        ablation=evidence.ablation_of(found.get("ablation")),
-        front=evidence.front_of(found.get("front")),
+        guards=found.guards(),
+        ablation=found.removals(),
+        front=found.points(),
         files=_files(directory),
         warnings=warnings,
     )
     return sweeps.with_study(story, *sweep) if sweep else story
-
-
-EVIDENCE = (
-    "default_us",
-    "winner_us",
-    "default_exposed_us",
-    "winner_exposed_us",
-    "ratio",
-    "interval",
-    "search_value_us",
-    "noise_pct",
-)
 
 
 def _fingerprint(plain: Mapping[str, Any], where: str) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 from collbench.errors import CollbenchError
 from collbench.profiles import store
-from collbench.record import read_json, validate
-from collbench.report import evidence
+from collbench.record import read_json
+from collbench.report.evidence import found_in
 from collbench.report.story import Story
 
 STUDIES = "studies"
@@ -86,26 +86,25 @@ def with_study(story: Story, path: Path, part: Mapping[str, Any]) -> Story:
 
 
 def from_document(path: Path, part: Mapping[str, Any]) -> Story:
-    """Return the story of a sweep that kept the default, or whose profile is not here."""
-    from collbench.machine import Fingerprint
+    """Return the story of a sweep that kept the default, or whose profile is not here.
 
-    machine = part.get("machine")
-    workload = part.get("workload")
+    Raises:
+        CollbenchError: a field of the document has a wrong type.
+    """
+    found = found_in(part, str(path))
     return Story(
-        title=f"Sweep {part.get('spec') or path.stem}",
+        title=f"Sweep {found.spec or path.stem}",
         path=str(path),
         kind="sweep",
-        backend=str(part.get("backend") or ""),
-        nranks=part["nranks"] if isinstance(part.get("nranks"), int) else 0,
-        workload=workload if isinstance(workload, str) else None,
-        machine=validate(Fingerprint, machine, where=f"{path}: machine") if machine else None,
-        settings=_texts(part.get("settings")),
-        baseline=_texts(part.get("baseline")),
-        document=part,
-        front=evidence.front_of(part.get("front")),
-        warnings=[str(text) for text in part.get("warnings") or ()],
+        backend=found.backend,
+        nranks=found.nranks,
+        workload=found.workload,
+        machine=found.machine,
+        settings=found.settings,
+        baseline=found.baseline,
+        document=found.model_dump(),
+        guards=found.guards(),
+        ablation=found.removals(),
+        front=found.points(),
+        warnings=found.warnings,
     )
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}

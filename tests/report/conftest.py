@@ -176,13 +176,13 @@ def make_profile(tmp_path: Path, confirmed: list[Run]) -> Callable[..., Path]:
             "pairs": 6,
             "ablation": [
                 {
-                    "setting": "NCCL_MIN_NCHANNELS",
+                    "dropped": {"NCCL_MIN_NCHANNELS": "16"},
                     "ratio": 1.078,
                     "interval": [1.07, 1.08],
                     "kept": True,
                 },
                 {
-                    "setting": "NCCL_NTHREADS",
+                    "dropped": {"NCCL_NTHREADS": "128"},
                     "ratio": 1.001,
                     "interval": [0.996, 1.006],
                     "kept": False,

@@ -276,6 +276,32 @@ def test_a_bad_file_is_one_line_that_names_it(
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("evidence", "field"),
+    [
+        ({"default_us": "fast"}, "default_us"),
+        ({"interval": [0.9]}, "interval"),
+        ({"ablation": [{"dropped": 3}]}, "ablation.0.dropped"),
+        ({"guard": ["x"]}, "guard.0"),
+        ({"front": {"a": 1}}, "front"),
+        ({"proof": {"outcome": "ok", "choices": [{"algorithm": 1}]}}, "proof: choices.0"),
+    ],
+)
+def test_wrong_evidence_in_a_profile_is_named(
+    make_profile: Make, evidence: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(CollbenchError) as caught:
+        sources.read(make_profile(evidence=evidence))
+    assert field in caught.value.what
+
+
+def test_under_hazards_the_safe_profile_is_the_reference() -> None:
+    safe, risky = {"NCCL_MIN_NCHANNELS": "16"}, {"NCCL_GRAPH_MIXING_SUPPORT": "0"}
+    runs = [launch({8192: [[8.0]]}, safe | risky), launch({8192: [[10.0]]}, safe)]
+    arms = sources.arms_of(runs, safe | risky, reference=safe)
+    assert [arm.name for arm in arms] == ["safe profile", "profile"]
+
+
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CollbenchError, match="holds no profile and no sweep"):
         sources.read(tmp_path)
