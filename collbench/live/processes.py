@@ -144,7 +144,7 @@ def ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[Process]:
 
 def rank_of(process: Process, environ: Mapping[str, str] | None) -> int | None:
     """Return a worker's rank: from its title, else from its launcher's variables."""
-    if process.serves and (match := _RANK_OF_TITLE.search(process.title)):
+    if (process.serves or process.computes) and (match := _RANK_OF_TITLE.search(process.title)):
         return int(match[1])
     if process.computes:
         return 0
