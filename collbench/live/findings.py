@@ -33,6 +33,16 @@ def of(
         found += _verdicts(workers, writes)
         found += _ranks(result, wanted)
         found += _unknown(workers, hidden)
+    if result.guessed:
+        found.append(
+            finding(
+                "workers.guessed",
+                "no process there has a worker's title, a GPU, NCCL or MPI: those without "
+                "children were taken for the workers",
+                "with --wait, say how many there have to be: --ranks N",
+                confidence="low",
+            )
+        )
     found += _baseline(workers, wanted)
     found += _stack(workers, wanted, log)
     if driver and wanted.driver and driver != wanted.driver:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from collbench.errors import CollbenchError
 from collbench.live import memory, processes
@@ -18,15 +17,6 @@ from collbench.live.processes import Process
 _MPI_LAUNCHER = re.compile(
     r"(?:^|/)(?:mpirun|mpiexec(?:\.\w+)?|prterun|prted|orted|hydra_\w+)(?: |$)"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The workers found, and what could not be looked into."""
-
-    workers: list[Process]
-    hidden: list[int]
-    """Candidates whose memory map may not be read."""
 
 
 class Selector:
@@ -40,6 +30,9 @@ class Selector:
         self.own = own
         """This process and what started it: their command lines hold the pattern itself."""
         self.hidden: set[int] = set()
+        """Candidates whose memory map may not be read."""
+        self.guessed: set[int] = set()
+        """Workers taken for want of a better sign: processes without children."""
         self._maps: dict[int, bool] = {}
 
     def by_pid(self, pids: Iterable[int]) -> list[Process]:
@@ -128,11 +121,12 @@ class Selector:
         for rule in rules:
             chosen = [p for p in known if rule(p)]
             if chosen:
-                return _innermost_engines(chosen)
+                return self._innermost(chosen)
         if strict:
             return []
-        leaves = [p for p in known if not self.below.get(p.pid) and not p.helps]
-        return leaves or known[:1]
+        leaves = [p for p in known if not self.below.get(p.pid) and not p.helps] or known[:1]
+        self.guessed |= {p.pid for p in leaves}
+        return leaves
 
     def _is_mpi(self, process: Process) -> bool:
         if not any(
@@ -152,8 +146,10 @@ class Selector:
                     self.hidden.add(pid)
         return self._maps[pid]
 
+    def _innermost(self, chosen: list[Process]) -> list[Process]:
+        """Drop those with others below them.
 
-def _innermost_engines(chosen: list[Process]) -> list[Process]:
-    """Drop vLLM's engine cores that have workers of their own: then those hold the GPUs."""
-    parents = {p.parent for p in chosen}
-    return [p for p in chosen if not ("EngineCore" in p.title and p.pid in parents)]
+        vLLM's engine core has workers of its own, and a launcher that imports torch maps NCCL too.
+        """
+        above = {p.pid for one in chosen for p in processes.ancestors(one.pid, self.table)}
+        return [p for p in chosen if p.pid not in above]

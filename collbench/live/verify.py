@@ -72,6 +72,8 @@ class Result:
     path: DecodePath | None
     findings: list[dict[str, Any]]
     missing_ranks: int = 0
+    guessed: bool = False
+    """The workers have no sign of being some: no title, no GPU, no NCCL, no MPI."""
 
     @property
     def verdict(self) -> Overall:
@@ -110,7 +112,8 @@ def verify(wanted: Wanted) -> Result:
     workers.sort(key=lambda w: (w.rank is None, w.rank or 0, w.seen.process.pid))
     missing = max(0, wanted.nranks - len(workers)) if workers else 0
     server = selector.server_of(workers[0].seen.process) if workers else None
-    result = Result(workers, _decode_path(log, server, workers), [], missing)
+    guessed = any(worker.seen.process.pid in selector.guessed for worker in workers)
+    result = Result(workers, _decode_path(log, server, workers), [], missing, guessed)
     result.findings = findings.of(
         result,
         wanted,

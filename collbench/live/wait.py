@@ -15,7 +15,9 @@ def until_live(wanted: Wanted, seconds: float | None) -> tuple[Result, bool]:
     """Look once, or until two looks in a row find the same workers live, or time is up.
 
     Args:
-        wanted: What to look for. Its `nranks` is how many workers have to be up.
+        wanted: What to look for. Its `nranks` is how many workers have to be up; without it
+            processes that show no sign of being workers do not count, because a launcher that
+            has not started its workers yet looks like that.
         seconds: How long to look; None: once.
 
     Returns:
@@ -32,9 +34,10 @@ def until_live(wanted: Wanted, seconds: float | None) -> tuple[Result, bool]:
     while True:
         result = _look(wanted)
         pids = [worker.seen.process.pid for worker in result.workers]
-        if result.verdict == "live" and pids == before:
+        up = result.verdict == "live" and (wanted.nranks > 0 or not result.guessed)
+        if up and pids == before:
             return result, False
-        before = pids if result.verdict == "live" else None
+        before = pids if up else None
         left = deadline - time.monotonic()
         if left <= 0:
             return result, True

@@ -88,6 +88,7 @@ def captured_step(torch: Any, dist: Any) -> Any:
     left = torch.randn(4, 1024, dtype=torch.bfloat16, device="cuda")
     right = torch.randn(1024, 1024, dtype=torch.bfloat16, device="cuda") / 32
     dist.all_reduce(message)
+    left.copy_(left @ right)  # wakes the libraries: none may wake inside the capture
     torch.cuda.synchronize()
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):

@@ -351,6 +351,18 @@ def test_wait_sees_a_server_that_comes_up_later(start: Start) -> None:
     assert result.verdict == "live"
 
 
+@OWN
+def test_wait_does_not_take_a_launcher_for_its_workers(start: Start) -> None:
+    """It has the profile already, and its workers are not there yet."""
+    launcher = start(method="none", title="")
+    result, late = until_live(Wanted(values=PROFILE, pids=[launcher.pid]), 1.2)
+    assert late
+    assert result.guessed
+    assert "workers.guessed" in [f["code"] for f in result.findings]
+    result, late = until_live(Wanted(values=PROFILE, pids=[launcher.pid], nranks=1), 5)
+    assert not late
+
+
 def test_a_pid_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     env_file = tmp_path / "p.env"
     env_file.write_text("NCCL_PROTO=LL\n")
