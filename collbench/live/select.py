@@ -113,15 +113,15 @@ class Selector:
         """
         tree = [p for p in processes.descendants(pid, self.below) if p not in self.own]
         known = [self.table[p] for p in tree if p in self.table]
-        rules: list[Callable[[Process], bool]] = [
-            lambda p: p.computes or (p.pid in self.gpu_pids and not p.helps),
-            lambda p: not self.below.get(p.pid) and self._is_mpi(p),
-            lambda p: not p.helps and self._maps_library(p.pid),
+        rules: list[tuple[Callable[[Process], bool], Callable[[list[Process]], list[Process]]]] = [
+            (lambda p: p.computes or (p.pid in self.gpu_pids and not p.helps), self._innermost),
+            (self._is_mpi, _outermost),
+            (lambda p: not p.helps and self._maps_library(p.pid), self._innermost),
         ]
-        for rule in rules:
+        for rule, narrow in rules:
             chosen = [p for p in known if rule(p)]
             if chosen:
-                return self._innermost(chosen)
+                return narrow(chosen)
         if strict:
             return []
         leaves = [p for p in known if not self.below.get(p.pid) and not p.helps] or known[:1]
@@ -153,3 +153,9 @@ class Selector:
         """
         above = {p.pid for one in chosen for p in processes.ancestors(one.pid, self.table)}
         return [p for p in chosen if p.pid not in above]
+
+
+def _outermost(chosen: list[Process]) -> list[Process]:
+    """Drop what the others started: helpers of a rank are no ranks."""
+    pids = {p.pid for p in chosen}
+    return [p for p in chosen if p.parent not in pids]
