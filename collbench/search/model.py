@@ -32,13 +32,13 @@ class Prediction:
 class Additive:
     """Ridge regression of scores on the choices of the axes, the default at zero."""
 
-    def __init__(self, space: Space, history: History) -> None:
+    def __init__(self, space: Space, history: History, *, without: Key | None = None) -> None:
         self._space = space
         self._column: dict[tuple[str, str], int] = {}
         for axis in space.axes:
             for choice in axis.choices[1:]:
                 self._column[axis.name, choice.label] = len(self._column)
-        scores = [s for s in history.scores().values() if s.count]
+        scores = [s for s in history.scores().values() if s.count and s.key != without]
         rows = [self._row(s.key) for s in scores]
         size = len(self._column)
         matrix = np.array([r for r in rows if r is not None]).reshape(-1, size)

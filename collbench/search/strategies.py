@@ -12,6 +12,7 @@ import numpy as np
 from collbench.errors import CollbenchError
 from collbench.search.history import History, Score
 from collbench.search.model import Additive
+from collbench.search.surprise import surprising
 from collbench.space.axes import Choice, Key, Space, key
 
 STRATEGIES = ("auto", "exhaustive", "coordinate", "tpe", "random")
@@ -91,11 +92,14 @@ class Coordinate:
             single = next_single(view)
             if single is not None:
                 return single
-            doubt = doubtful(view)
+            doubt = surprising(view.space, view.history) or doubtful(view)
             if doubt is not None:
                 return doubt
             if self._sampler and view.total > 40 and len(view.history.seen) % 3 == 2:
                 return None
+        surprise = surprising(view.space, view.history)
+        if surprise is not None:
+            return surprise
         promising = promise(view, combinations=view.left > reserve)
         if promising is not None:
             return promising
