@@ -111,10 +111,11 @@ def is_telling(raw: bytes) -> bool:
     )
 
 
-def choice_text(raw: bytes) -> bytes:
-    """Return the text of a message about a choice; empty for torn or mixed lines."""
+def without_prefix(raw: bytes) -> bytes:
+    """Return a raw line from its ``host:pid:tid`` on, so that time stamps do not make it new."""
     at = raw.rfind(b"NCCL INFO ")
-    return raw[at + 10 :].rstrip() if at >= 0 else b""
+    device = raw.rfind(b" [", 0, at) if at > 0 else -1
+    return raw[raw.rfind(b" ", 0, device) + 1 :] if device > 0 else raw
 
 
 def clean(raw: bytes) -> str:

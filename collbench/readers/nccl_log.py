@@ -44,7 +44,7 @@ class NcclLog:
         """(from, to, transport) -> line."""
         self.choices: dict[tuple[str | None, int, str, str], ChoiceSeen] = {}
         self._known: dict[bytes, ChoiceSeen | str] = {}
-        """Line (or text of a choice) -> what it adds to: the same ones come again and again."""
+        """Message -> what it adds to, empty for nothing: the same ones come again and again."""
         self.other_paths: dict[tuple[str, str], int] = {}
         self.coll_channels: int | None = None
         self.graphs: dict[tuple[int, int, float, str], int] = {}
@@ -71,17 +71,16 @@ class NcclLog:
         self.messages += 1
         if not nl.is_telling(raw):
             return
-        counted = self._known.get(raw)
-        if counted is None and b" Bytes -> " in raw:
-            counted = self._known.get(nl.choice_text(raw))
+        key = nl.without_prefix(raw)
+        counted = self._known.get(key) if whole else None
         if counted is None:
-            self._new(number, raw, whole)
+            self._new(number, raw, whole, key)
         elif isinstance(counted, ChoiceSeen):
             counted.count += 1
         elif counted:
             self.transports[counted] += 1
 
-    def _new(self, number: int, raw: bytes, whole: bool) -> None:
+    def _new(self, number: int, raw: bytes, whole: bool, key: bytes) -> None:
         line = nl.clean(raw)
         message = nl.split(line, whole)
         if message is None:
@@ -91,8 +90,8 @@ class NcclLog:
         if message.rank is not None and message.source.pid >= 0:
             self.named.setdefault(message.source, message.rank)
         counted = self._message(message, number) or ""
-        if whole and len(self._known) < MAX_KEPT and len(raw) < 512:
-            self._known[nl.choice_text(raw) if isinstance(counted, ChoiceSeen) else raw] = counted
+        if whole and len(self._known) < MAX_KEPT and len(key) < 512:
+            self._known[key] = counted
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> NcclLog:
         """Take many lines and return this log."""
