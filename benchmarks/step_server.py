@@ -2,8 +2,8 @@
 
 One rank. Each step makes `--count` all-reduces of `--bytes`, with some work before each, and is
 timed; on GPUs the step is one captured graph. `--late RANK` gives one rank extra work. Rank 0
-writes a file of step timings as `collbench diagnose --steps` reads them, says "ready", and all
-ranks stay until rank 0's stdin is closed, so that they can be looked at.
+writes a file of step timings as `collbench diagnose --steps` reads them; all ranks stay until a
+file with ``.stop`` behind its name is there, so that they can be looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+HOLD_S = 300
 Step = Callable[[float], tuple[float, float]]
 """Extra work in us -> (step in ms, time in collectives in ms), of this rank."""
 
@@ -121,10 +122,13 @@ def main() -> None:
         step(extra)
     gathered = [gather(step(extra)) for _ in range(asked.steps)]
     if rank == 0:
-        Path(asked.out).write_text(json.dumps({"runs": [run_of(asked, gathered)]}))
-        print("ready", flush=True)
-        sys.stdin.read()
-    gather(None)
+        ready = Path(asked.out + ".part")
+        ready.write_text(json.dumps({"runs": [run_of(asked, gathered)]}))
+        ready.rename(asked.out)
+    stop = Path(asked.out + ".stop")
+    deadline = time.monotonic() + HOLD_S
+    while not stop.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def run_of(asked: argparse.Namespace, gathered: list[list[tuple[float, float]]]) -> dict[str, Any]:

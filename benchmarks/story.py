@@ -176,24 +176,22 @@ def server(
     else:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                     "--nproc-per-node", str(scene.nranks)]  # fmt: skip
-    process = subprocess.Popen(
-        [*launcher, *tail], env=child_environment(settings), stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
+    stop = out.with_name(out.name + ".stop")
+    process = subprocess.Popen([*launcher, *tail], env=child_environment(settings))
     try:
-        if process.stdout.readline().strip() != "ready":
-            raise SystemExit(f"the server ended early ({process.wait(timeout=READY_S)})")
+        deadline = time.monotonic() + READY_S
+        while not out.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"the server wrote no steps (exit code {process.poll()})")
+            time.sleep(0.05)
         yield process.pid
     finally:
-        process.stdin.close()
+        stop.touch()
         try:
             process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
 
 
 def diagnose(profile: Path, before: Path, after: Path, pid: int) -> dict[str, Any]:

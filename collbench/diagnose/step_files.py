@@ -72,7 +72,8 @@ def _of_speed(speed: Speed) -> StepFile:
     """Return what a server says of one run as a run of steps."""
     run = Run("")
     run.verify_ms = list(speed.steps_ms) or ([speed.step_ms] if speed.step_ms else [])
-    run.accept_len = [speed.accept_len] if speed.accept_len is not None else []
+    single = [speed.accept_len] if speed.accept_len is not None else []
+    run.accept_len = list(speed.accepts) or single
     run.tok_s = [speed.tok_s] if speed.tok_s is not None else []
     if speed.graph_share is not None:
         run.known["graph"] = speed.graph_share >= 0.5

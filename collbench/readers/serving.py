@@ -45,6 +45,8 @@ class Speed:
     cannot_tell: list[str] = field(default_factory=list)
     steps_ms: list[float] = field(default_factory=list)
     """Single samples, where there are some."""
+    accepts: list[float] = field(default_factory=list)
+    """Accept lengths of the same samples."""
 
 
 def looks_served(text: str) -> bool:
@@ -87,11 +89,9 @@ def read_speed(section: Section) -> Speed:
         UnreadableError: as for `serving_reading`.
     """
     text = section.text.lstrip("\ufeff \t\r\n")
-    if text.startswith(("{", "[")):
+    if text.startswith("{") or '"traceEvents"' in text[:4096] or text.startswith("[{"):
         return _json(text)
-    if _DECODE.search(text):
-        return _decode_lines(section)
-    return _metrics(section)
+    return _decode_lines(section) if _DECODE.search(text) else _metrics(section)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -138,6 +138,7 @@ def _decode_lines(section: Section) -> Speed:
         tells=["throughput", "acceptance", "captured or not", "step time, from both (averaged)"],
         cannot_tell=["single steps", "communication", "which rank is late"],
         steps_ms=steps,
+        accepts=accepts,
     )
 
 
