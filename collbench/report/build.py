@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from collbench.report import comparison, host, links, mattered, sizes, step, trials
+from collbench.report import comparison, host, links, mattered, sizes, skew, step, trials
 from collbench.report.parts import Page, Part, Section, Table, Text, Tiles
 from collbench.report.story import Arm, Story
 from collbench.report.values import case_launches, ratio_of, step_value
@@ -48,7 +48,7 @@ def single(story: Story) -> Page:
         trials.section(story),
         mattered.section(story),
         mattered.front_section(story),
-        step.skew_section(story),
+        skew.section(story),
         links.section(story),
         host.choices_section(story),
         host.machine_section(story),
@@ -139,18 +139,18 @@ def _overview(story: Story) -> list[Part]:
 
 def compared(first: Story, second: Story) -> Page:
     """Return the page of two results beside each other; ratios are B / A."""
-    both, counts = comparison.beside(first, second), comparison.counted(first, second)
+    both = comparison.beside(first, second)
     sections = [
         comparison.verdicts(first, second),
         comparison.differences(first, second),
         step.section(both),
         sizes.section(both),
-        step.skew_section(both),
+        skew.section(both),
         host.choices_section(both),
     ]
     return Page(
         title=f"{first.title} against {second.title}",
-        verdict=_compared_verdict(first, second) + (f" Cases: {counts}." if counts else ""),
+        verdict=comparison.sentence(first, second) or _compared_verdict(first, second),
         sections=sections,
     )
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from collbench.compare import compare
-from collbench.report import plots
+from collbench.report import host, plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table, Text
 from collbench.report.story import Arm, Story
 from collbench.report.trials import named
 
+ONLY = {"only in A", "only in B"}
 KEYS = ("driver", "cuda", "torch", "library", "library_path", "cpu", "kernel", "cmdline")
 
 
@@ -37,7 +38,10 @@ def verdicts(first: Story, second: Story) -> Section:
         return section
     found = compare(first.record, second.record)
     rows: list[list[Cell]] = []
+    lone = Counter(case.differs[0] for case in found.cases if set(case.differs) & ONLY)
     for case in found.cases:
+        if set(case.differs) & ONLY:
+            continue
         low, high = case.interval or (None, None)
         launches = f"{case.launches[0]} + {case.launches[1]}"
         words = case.verdict.replace("_", " ")
@@ -50,17 +54,33 @@ def verdicts(first: Story, second: Story) -> Section:
         note="Rank tests over launches, adjusted for the number of cases; intervals are 95 %. "
         + ("Launches alternated and are paired." if found.paired else "Launches are not paired."),
     )
-    warnings = [Text(text=text, kind="warning") for text in found.warnings]
-    return Section(name="verdicts", title="Verdicts", parts=[*warnings, table])
+    parts: list[Part] = [table]
+    parts += [Text(text=f"{count} cases {where}.") for where, count in lone.items()]
+    if found.warnings:
+        parts.append(host.warnings_table(found.warnings))
+    return Section(name="verdicts", title="Verdicts", parts=parts)
 
 
-def counted(first: Story, second: Story) -> str:
-    """Return how many cases got which verdict; empty where the two are not run records."""
+def sentence(first: Story, second: Story) -> str:
+    """Return the verdict on two run records; empty where one of them is something else."""
     if first.record is None or second.record is None:
         return ""
-    cases = compare(first.record, second.record).cases
+    found = compare(first.record, second.record)
+    if found.differs:
+        keys = ", ".join(difference.key for difference in found.differs)
+        return f"Not comparable: A and B differ in {keys}."
+    step = next((case for case in found.cases if case.key == "step"), None)
+    text = ""
+    if step is not None and step.ratio is not None:
+        between = ""
+        if step.interval:
+            between = f", 95 % interval {step.interval[0]:.3f} to {step.interval[1]:.3f}"
+        words = step.verdict.replace("_", " ")
+        text = f"The step, B against A: {words} (ratio {step.ratio:.3f}{between}). "
+    cases = [c for c in found.cases if c.key != "step" and not set(c.differs) & ONLY]
     counts = Counter(case.verdict.replace("_", " ") for case in cases)
-    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    listed = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    return f"{text}{'Cases: ' + listed + '.' if listed else ''}".strip() or "No case in common."
 
 
 def differences(first: Story, second: Story) -> Section:

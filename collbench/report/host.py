@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 
 from collbench.job import RankFacts
@@ -12,6 +13,9 @@ from collbench.report.sources import PLACE
 from collbench.report.story import Story
 from collbench.report.trials import named
 from collbench.units import format_size
+
+FEW_WARNINGS = 3
+"""So many are shown at once; more become a list to open."""
 
 
 def choices_section(story: Story) -> Section:
@@ -53,9 +57,24 @@ def choices_section(story: Story) -> Section:
     return Section(name="choices", title="What NCCL chose", parts=parts)
 
 
+def warnings_table(warnings: Sequence[str]) -> Table:
+    """Return warnings as a folded list, each once."""
+    found = list(dict.fromkeys(warnings))
+    return Table(
+        caption=f"Warnings ({len(found)})",
+        columns=["warning"],
+        rows=[[text] for text in found],
+        folded=True,
+    )
+
+
 def machine_section(story: Story) -> Section:
     """Return the chapter on machine and method."""
-    parts: list[Part] = [*(Text(text=w, kind="warning") for w in story.warnings)]
+    parts: list[Part] = []
+    if len(story.warnings) > FEW_WARNINGS:
+        parts.append(warnings_table(story.warnings))
+    else:
+        parts += [Text(text=text, kind="warning") for text in story.warnings]
     machine = story.machine
     if machine is not None:
         facts: list[tuple[str, Cell]] = [
@@ -135,6 +154,11 @@ def _memory(story: Story) -> str:
     return f"GPU memory of a rank with its communicator up: {', '.join(found)}." if found else ""
 
 
+def _planted(story: Story) -> str | None:
+    skew = story.record.job.skew if story.record else None
+    return f"rank {skew.rank}, {skew.delay_us:g} us before each collective" if skew else None
+
+
 def _method(story: Story) -> Table:
     launches = ", ".join(f"{arm.name} {len(arm.runs)}" for arm in story.arms)
     facts: list[tuple[str, Cell]] = [
@@ -147,6 +171,7 @@ def _method(story: Story) -> Table:
         ("ranks", story.nranks or None),
         ("workload", story.workload),
         ("launches", launches),
+        ("made late on purpose", _planted(story)),
         (
             "baseline (under default and candidates alike)",
             named(story.baseline) if story.baseline else None,

@@ -13,7 +13,7 @@ from collbench.machine import Fingerprint, Gpu
 from collbench.report.parts import Cell, Drawing, Figure, Part, Section, Table
 from collbench.report.story import Story
 
-BOX_W, BOX_H, GAP, MARGIN = 132, 58, 18, 32
+BOX_W, BOX_H, GAP, MARGIN, ROOT_W = 132, 58, 18, 32, 180
 
 
 def section(story: Story) -> Section:
@@ -127,8 +127,8 @@ def topology(machine: Fingerprint | None) -> Drawing | None:
         top += height + 34
     for above, below in itertools.pairwise(roots):
         shapes.append(
-            f'<path class="between" stroke-width="3" d="M{above[0] - 74} {above[1]} '
-            f'H{4} V{below[1]} H{below[0] - 74}"/>'
+            f'<path class="between" stroke-width="3" d="M{above[0] - ROOT_W / 2} {above[1]} '
+            f'H{4} V{below[1]} H{below[0] - ROOT_W / 2}"/>'
         )
     total = top - 26
     svg = (
@@ -149,7 +149,8 @@ def _island(
     x0, middle = 14, 3 + width / 2
     shapes = [
         f'<rect class="island" x="{x0}" y="{top}" width="{width - 22}" height="{height}" rx="10"/>',
-        f'<rect class="root" x="{middle - 74}" y="{top + 14}" width="148" height="40" rx="6"/>',
+        f'<rect class="root" x="{middle - ROOT_W / 2}" y="{top + 14}" width="{ROOT_W}" '
+        'height="40" rx="6"/>',
         f'<text x="{middle}" y="{top + 39}" text-anchor="middle" font-size="13">{label}</text>',
     ]
     for index, gpu in enumerate(gpus):

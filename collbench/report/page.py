@@ -144,7 +144,7 @@ def _table(table: Table) -> str:
         f'<th scope="col"{NUMBER if right and i else ""}>{_text(name)}</th>'
         for i, (name, right) in enumerate(zip(table.columns, numeric, strict=True))
     )
-    rows = "\n".join(_row(row) for row in table.rows)
+    rows = "\n".join(_row(row, numeric) for row in table.rows)
     note = f'<p class="legend">{_text(table.note)}</p>' if table.note else ""
     whole = (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{_attribute(table.caption)}">'
@@ -156,21 +156,22 @@ def _table(table: Table) -> str:
     return f"<details><summary>{_text(table.caption)} as a table</summary>{whole}</details>"
 
 
-def _row(row: Any) -> str:
+def _row(row: Any, numeric: list[bool]) -> str:
     cells = list(row)
     first = ""
     if cells:
         text = _cell(cells[0])
         short = ' class="short"' if len(text) <= 24 else ""
         first = f'<th scope="row"{short}>{_text(text)}</th>'
-    return f"<tr>{first}{''.join(_td(cell) for cell in cells[1:])}</tr>"
+    rest = "".join(_td(*pair) for pair in zip(cells[1:], numeric[1:], strict=True))
+    return f"<tr>{first}{rest}</tr>"
 
 
-def _td(cell: Cell) -> str:
+def _td(cell: Cell, numeric: bool) -> str:
     kind = ""
-    if isinstance(cell, int | float):
+    if numeric and not isinstance(cell, str):
         kind = NUMBER
-    elif cell is not None and len(cell) <= 24:
+    elif isinstance(cell, str) and len(cell) <= 24:
         kind = ' class="short"'
     return f"<td{kind}>{_text(_cell(cell))}</td>"
 

@@ -1,16 +1,13 @@
-"""The step: default against profile, split into compute and exposed communication; rank skew."""
+"""The step: default against profile, split into compute and exposed communication."""
 
 from __future__ import annotations
 
-import dataclasses
-from statistics import median
 from typing import Any
 
 from collbench.report import plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table
 from collbench.report.story import Arm, Story
-from collbench.report.values import StepValue, Value, step_value, timed
-from collbench.units import format_size
+from collbench.report.values import StepValue, Value, step_value
 
 CEILING = 0.02
 """Below this share of the step, exposed communication is not worth a search."""
@@ -105,80 +102,3 @@ def _says(steps: list[tuple[Arm, StepValue]]) -> str:
             text += f", of it {step.exposed.mid / 1000:.3f} ms ({share:.0f} %) exposed"
         parts.append(text)
     return "; ".join(parts) + "."
-
-
-def skew_section(story: Story) -> Section:
-    """Return the chapter on per-rank skew: how much later than the first each rank is."""
-    rows: list[list[Cell]] = []
-    data: list[dict[str, Any]] = []
-    for index, arm in enumerate(story.arms):
-        late = _lateness(arm)
-        for label, ranks in late.items():
-            rows += [[arm.name, label, rank, value] for rank, value in sorted(ranks.items())]
-        points = [(label, rank, v) for label, ranks in late.items() for rank, v in ranks.items()]
-        if points:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": arm.name,
-                    "x": [label for label, _, _ in points],
-                    "y": [value for _, _, value in points],
-                    "text": [f"{arm.name}\n{la}, rank {r}: +{v:.3g} us" for la, r, v in points],
-                    "hovertemplate": "%{text}<extra></extra>",
-                    "marker": {
-                        "color": plots.colour(index),
-                        "symbol": plots.SYMBOLS[index % 7] + "-open",
-                        "size": 9,
-                        "line": {"width": 2},
-                    },
-                }
-            )
-    numbers = [row[3] for row in rows if isinstance(row[3], float)]
-    if not numbers or not any(isinstance(row[2], int) and row[2] > 0 for row in rows):
-        return Section(name="skew", title="Skew across ranks")
-    top = max(rows, key=lambda row: row[3] if isinstance(row[3], float) else 0.0)
-    table = Table(
-        caption="Skew of every rank",
-        columns=["arm", "case", "rank", "us above the quickest"],
-        rows=rows,
-        folded=True,
-    )
-    if len({row[1] for row in rows}) == 1:
-        plain = dataclasses.replace(table, folded=False)
-        return Section(name="skew", title="Skew across ranks", parts=[plain])
-    figure = Figure(
-        name="rank-skew",
-        caption="How much longer each rank takes than the quickest rank",
-        data=data,
-        layout={
-            "xaxis": {"type": "category", "tickangle": -35, "automargin": True},
-            "yaxis": plots.axis("us above the quickest rank", rangemode="tozero"),
-        },
-        says=f"Largest: rank {top[2]}, {top[3]:.3g} us at {top[1]} ({top[0]}). A rank that leads "
-        "everywhere waits for the others; transfer alone is the same for all.",
-        table=table,
-    )
-    return Section(name="skew", title="Skew across ranks", parts=[figure])
-
-
-def _lateness(arm: Arm) -> dict[str, dict[int, float]]:
-    """Return, per case, each rank's median over launches above the quickest rank's, in us."""
-    by_case: dict[str, list[list[float]]] = {}
-    for run in arm.runs:
-        if run.outcome == "ok" and run.step and all(run.step.total_us) and run.step.total_us:
-            by_case.setdefault("step", []).append([median(r) for r in run.step.total_us])
-        for times in timed(run):
-            if all(times.times_us):
-                label = f"{times.case.collective} {format_size(times.case.size_bytes)}"
-                if times.case.mode != "graph":
-                    label += f" {times.case.mode}"
-                by_case.setdefault(label, []).append([median(r) for r in times.times_us])
-    found: dict[str, dict[int, float]] = {}
-    for label, launches in by_case.items():
-        late: dict[int, list[float]] = {}
-        for ranks in launches:
-            for rank, value in enumerate(ranks):
-                late.setdefault(rank, []).append(value - min(ranks))
-        found[label] = {rank: float(median(values)) for rank, values in late.items()}
-    return found

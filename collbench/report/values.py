@@ -10,6 +10,7 @@ from collbench import stats
 from collbench.collectives import COLLECTIVES, busbw
 from collbench.job import Case, CaseTimes, Run
 from collbench.report.story import Arm
+from collbench.results import HOST_BOUND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,18 @@ def case_launches(arm: Arm, backend: str) -> dict[Case, list[float]]:
             how = stats.reduction(backend, times.case.mode)
             found.setdefault(times.case, []).append(stats.launch_value(times.times_us, how))
     return found
+
+
+def host_bound(arm: Arm, case: Case, time_us: float) -> bool:
+    """Return whether the launch of a call was timed rather than its transfer."""
+    enqueues = [
+        enqueue
+        for run in arm.runs
+        for times in timed(run)
+        if times.case == case
+        for enqueue in times.enqueue_us or ()
+    ]
+    return bool(enqueues) and median(enqueues) >= HOST_BOUND * time_us
 
 
 def busbw_gbs(case: Case, time_us: float, nranks: int) -> float | None:

@@ -59,7 +59,7 @@ class Parsed(HTMLParser):
 
 
 def page(text: str) -> Page:
-    table = Table(caption=text, columns=[text], rows=[[text, text, 1.5, None]], note=text)
+    table = Table(caption=text, columns=[text] * 4, rows=[[text, text, 1.5, None]], note=text)
     figure = Figure(
         name="one",
         caption=text,
@@ -153,5 +153,5 @@ def test_every_plot_and_table_has_words_for_a_screen_reader() -> None:
     text = html(page("plain"), plotly_js="")
     assert text.count("<caption>") == text.count("<table>")
     assert 'role="img" aria-label=' in text
-    assert text.count('scope="col"') == 2
+    assert text.count('scope="col"') == 2 * 4
     assert '<html lang="en">' in text

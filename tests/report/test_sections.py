@@ -9,7 +9,7 @@ import pytest
 from collbench.errors import CollbenchError
 from collbench.job import Case, CaseTimes, PairTimes, Run, StepTimes
 from collbench.machine import Fingerprint, Gpu
-from collbench.report import build, links, mattered, sizes, sources, step, trials
+from collbench.report import build, links, mattered, sizes, skew, sources, step, trials
 from collbench.report.parts import Drawing, Figure, Section, Table
 from collbench.report.story import Arm, FrontPoint, Story, Trial
 from collbench.report.values import busbw_gbs, ratio_of, value_of
@@ -71,10 +71,10 @@ def test_times_are_plotted_per_call_with_the_median_over_ranks_and_launches() ->
         ],
     )
     section = sizes.section(story(arm))
-    times = figure(section, "all-reduce-bfloat16-graph-us").data[0]
+    times = figure(section, "all-reduce-bfloat16-us").data[0]
     assert times["x"] == [8192, 65536]
     assert times["y"] == [12.0, 21.0]
-    busbw = figure(section, "all-reduce-bfloat16-graph-busbw").data[0]
+    busbw = figure(section, "all-reduce-bfloat16-busbw").data[0]
     assert busbw["y"] == [pytest.approx(8192 / 12.0 / 1e3), pytest.approx(65536 / 21.0 / 1e3)]
 
 
@@ -82,7 +82,7 @@ def test_mpi_and_entry_take_the_slowest_rank() -> None:
     arm = Arm(
         name="default", settings={}, runs=[launch({8192: [[10.0], [30.0]], 16384: [[1], [2]]})]
     )
-    data = figure(sizes.section(story(arm, backend="mpi")), "all-reduce-bfloat16-graph-us").data
+    data = figure(sizes.section(story(arm, backend="mpi")), "all-reduce-bfloat16-us").data
     assert data[0]["y"] == [30.0, 2.0]
 
 
@@ -90,7 +90,7 @@ def test_the_guard_line_is_drawn_only_where_a_guarded_size_was_timed() -> None:
     def shapes(size: int) -> int:
         one = Arm(name="default", settings={}, runs=[launch({size: [[10.0]], size * 2: [[10.0]]})])
         two = Arm(name="profile", settings={"A": "1"}, runs=one.runs)
-        ratio = figure(sizes.section(story(one, two)), "all-reduce-bfloat16-graph-ratio")
+        ratio = figure(sizes.section(story(one, two)), "all-reduce-bfloat16-ratio")
         return len(ratio.layout["shapes"])
 
     assert (shapes(8192), shapes(1 << 20)) == (1, 2)
@@ -133,8 +133,49 @@ def test_the_late_rank_is_named() -> None:
         settings={},
         runs=[launch({8192: [[10.0], [10.0], [60.0]], 16384: [[10.0], [10.0], [61.0]]})],
     )
-    skew = figure(step.skew_section(story(arm)), "rank-skew")
-    assert skew.says.startswith("Largest: rank 2, 51 us at all_reduce 16 KiB")
+    plot = figure(skew.section(story(arm)), "rank-skew")
+    assert plot.says.startswith("Largest: rank 2, 51 us at all_reduce 16 KiB")
+
+
+def test_waiting_is_told_from_transfer_by_the_rank_that_comes_last() -> None:
+    run = Run(
+        job_id="1",
+        settings={},
+        outcome="ok",
+        step=StepTimes(total_us=[[9000.0], [9000.0]], nocomm_us=[[2000.0], [7000.0]]),
+    )
+    table = skew.section(story(Arm(name="default", settings={}, runs=[run]))).parts[0]
+    assert isinstance(table, Table)
+    assert [list(row) for row in table.rows] == [
+        ["default", 0, 9.0, 2.0, 7.0, 5.0],
+        ["default", 1, 9.0, 7.0, 2.0, 0.0],
+    ]
+
+
+def test_modes_share_a_plot_and_bandwidth_is_that_of_the_chains() -> None:
+    def times(mode: Any, value: float) -> tuple[CaseTimes, ...]:
+        return tuple(
+            CaseTimes(
+                case=Case(collective="all_reduce", size_bytes=size, dtype="bfloat16", mode=mode),
+                times_us=[[value], [value]],
+                enqueue_us=[value * 0.9] * 2 if mode == "eager" else None,
+            )
+            for size in (8192, 65536)
+        )
+
+    run = Run(
+        job_id="1",
+        settings={},
+        outcome="ok",
+        cases=(*times("graph", 10.0), *times("eager", 40.0), *times("entry", 60.0)),
+    )
+    section = sizes.section(story(Arm(name="default", settings={}, runs=[run])))
+    plot = figure(section, "all-reduce-bfloat16-us")
+    assert [trace["name"] for trace in plot.data] == ["graph", "eager", "entry"]
+    busbw = figure(section, "all-reduce-bfloat16-busbw")
+    assert [trace["name"] for trace in busbw.data] == ["graph"]
+    assert plot.table is not None
+    assert [row[-1] for row in plot.table.rows if row[0] == "eager"] == ["host bound"] * 2
 
 
 def test_best_so_far_falls_by_ratio_to_the_default_near_it() -> None:
@@ -247,8 +288,11 @@ def test_two_runs_are_compared_as_b_over_a(make_record: Make, confirmed: list[Ru
     winner = make_record("b.json", [r for r in confirmed if r.settings])
     page = build.page_of([sources.read(default), sources.read(winner)])
     assert page.verdict.startswith(
-        "The step of B (profile) takes 7.3 % less time than A's (default): ratio 0.927"
+        "The step, B against A: faster (ratio 0.927, 95 % interval 0.923 to 0.932). Cases: "
     )
+    other = make_record("c.json", [r for r in confirmed if r.settings], nranks=4)
+    page = build.page_of([sources.read(default), sources.read(other)])
+    assert page.verdict.startswith("Not comparable: A and B differ in ")
 
 
 @pytest.mark.parametrize(
