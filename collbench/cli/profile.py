@@ -154,9 +154,9 @@ def activate(reference: str, at: Path | None) -> int:
     Example:
       collbench profile activate 3f2a9c10b4de --at /etc/collbench
     """
-    from collbench.profiles import store
+    from collbench.profiles import current
 
-    link, before = store.activate(reference, at=at)
+    link, before = current.activate(reference, at=at)
     click.echo(f"{link} -> {link.readlink()}" + (f" (before: {before})" if before else ""))
     click.echo("running servers keep their environment: restart them, then collbench verify")
     return 0
@@ -171,9 +171,9 @@ def rollback(at: Path | None) -> int:
     Example:
       collbench profile rollback --at /etc/collbench
     """
-    from collbench.profiles import store
+    from collbench.profiles import current
 
-    link, now, before = store.rollback(at=at)
+    link, now, before = current.rollback(at=at)
     click.echo(f"{link} -> {now} (before: {before})")
     click.echo("running servers keep their environment: restart them, then collbench verify")
     return 0

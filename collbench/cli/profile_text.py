@@ -9,18 +9,17 @@ from typing import Any
 from collbench.errors import CollbenchError
 from collbench.live.text import printable
 from collbench.profiles import Profile
+from collbench.profiles.current import active, root_of
 from collbench.profiles.env_file import read_text
 from collbench.profiles.lint import lint_text, lint_values, version_of
 from collbench.profiles.store import (
     ENV_FILE,
     JSON_FILE,
     Reference,
-    active,
     directories,
     find,
     load,
     read_profile,
-    root_of,
     roots,
 )
 

@@ -8,40 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
-from collbench.knobs import Knob, Version, knob, lists, registry
+from collbench.knobs import Knob, Version, knob, registry
+from collbench.knobs.fault import Fault, invalid
+from collbench.knobs.list_rules import check_list
 
 P2P_NUMBERS = {"0": "LOC", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS"}
 """Numbers that NCCL_P2P_LEVEL still takes; widely copied tables give them other meanings."""
 _SUFFIXED = re.compile(r"[0-9]+[kKmMgG]")
-_WORKS = {
-    "AllReduce": {"Tree", "Ring"},
-    "AllGather": {"Ring"},
-    "ReduceScatter": {"Ring"},
-    "Broadcast": {"Ring"},
-    "Reduce": {"Ring"},
-}
-"""Function -> algorithms that work on one machine without NVLink switches."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fault:
-    """Something wrong with a setting."""
-
-    code: str
-    """``area.name``, as findings have it."""
-    level: Literal["invalid", "hazard", "notice"]
-    """``invalid``: refused, misread or ignored. ``hazard``: works, but is dangerous.
-    ``notice``: works, and is not worth having.
-    """
-    name: str
-    message: str
-    next: str
-    """The edit that comes next."""
-    effective: str | None = None
-    """What the library makes of the value, where it makes something else of it."""
 
 
 def check_value(name: str | Knob, value: str, version: Version = ()) -> list[Fault]:
@@ -60,16 +34,16 @@ def check_value(name: str | Knob, value: str, version: Version = ()) -> list[Fau
     if not entry.exists_in(version):
         faults.append(_missing(entry, version))
     if value == "":
-        faults.append(_invalid(entry, "an empty value changes nothing", "remove the line"))
+        faults.append(invalid(entry, "an empty value changes nothing", "remove the line"))
         return faults
     if entry.type in ("int", "bool", "size"):
         faults += _number(entry, value)
     elif entry.type == "enum":
         faults += _enum(entry, value, version)
     elif entry.type == "list":
-        faults += _list(entry, value, version)
+        faults += check_list(entry, value, version)
     elif entry.type == "path" and not value.startswith("/"):
-        faults.append(_invalid(entry, f"{value!r} is not an absolute path", "write it from /"))
+        faults.append(invalid(entry, f"{value!r} is not an absolute path", "write it from /"))
     hazard = entry.hazard_of(value)
     if hazard and hazard != "never":
         faults.append(_hazard(entry, value, hazard))
@@ -163,7 +137,7 @@ def _number(entry: Knob, value: str) -> list[Fault]:
     number = int(digits or "0", base) * (-1 if match[1] == "-" else 1)
     if match.end() != len(value) or not digits:
         return [
-            _invalid(
+            invalid(
                 entry,
                 f"{value!r} is read as {number}: the rest is dropped",
                 "write the number out, in digits",
@@ -173,7 +147,7 @@ def _number(entry: Knob, value: str) -> list[Fault]:
     if base != 10:
         kind = "octal" if base == 8 else "hexadecimal"
         return [
-            _invalid(
+            invalid(
                 entry,
                 f"{value} is read as {kind}: {number}",
                 f"write {number}, or the number that was meant, without a leading 0",
@@ -182,10 +156,10 @@ def _number(entry: Knob, value: str) -> list[Fault]:
         ]
     low, high = (0, 1) if entry.type == "bool" else (entry.minimum, entry.maximum)
     if (low is not None and number < low) or (high is not None and number > high):
-        return [_invalid(entry, f"{number} is outside {low}..{high}", "choose a value inside")]
+        return [invalid(entry, f"{number} is outside {low}..{high}", "choose a value inside")]
     if number % entry.multiple:
         return [
-            _invalid(
+            invalid(
                 entry,
                 f"{number} is not a multiple of {entry.multiple}: NCCL uses {high} instead",
                 f"choose one of {', '.join(entry.values) or f'the multiples of {entry.multiple}'}",
@@ -199,7 +173,7 @@ def _enum(entry: Knob, value: str, version: Version) -> list[Fault]:
     if entry.name == "NCCL_P2P_LEVEL" and value.isdigit():
         name = P2P_NUMBERS.get(value, "SYS")
         return [
-            _invalid(
+            invalid(
                 entry,
                 f"the number {value} means {name} here; copied tables say otherwise",
                 f"write NCCL_P2P_LEVEL={name}, or the level that was meant",
@@ -210,7 +184,7 @@ def _enum(entry: Knob, value: str, version: Version) -> list[Fault]:
     if (value.lower() if entry.ignore_case else value) not in allowed:
         near = next((v for v in entry.values if v.lower() == value.lower()), None)
         return [
-            _invalid(
+            invalid(
                 entry,
                 f"{value!r} is none of {', '.join(entry.values)}: it is ignored without a word",
                 f"write {near}: upper and lower case matter" if near else "choose one of them",
@@ -219,61 +193,8 @@ def _enum(entry: Knob, value: str, version: Version) -> list[Fault]:
     since = entry.value_since.get(value, ())
     if version and since > version:
         shown = ".".join(map(str, since))
-        return [_invalid(entry, f"{value} exists since {shown} only", "choose another value")]
+        return [invalid(entry, f"{value} exists since {shown} only", "choose another value")]
     return []
-
-
-def _list(entry: Knob, value: str, version: Version) -> list[Fault]:
-    old = bool(version) and version < (2, 24)
-    entries = lists.parse(value)
-    faults = []
-    if old and (len(entries) > 1 or entries[0].function is not None):
-        return [
-            _invalid(
-                entry,
-                "lists per function exist since 2.24; older versions then disable everything",
-                "give one flat list, or remove the line",
-            )
-        ]
-    if any(character.isspace() for character in value):
-        faults.append(_invalid(entry, "blanks are not allowed in a list", "remove them"))
-    known = {element.lower() for element in entry.elements}
-    for index, item in enumerate(entries):
-        functions = {function.lower() for function in lists.FUNCTIONS}
-        if item.function is None and index > 0:
-            text = "all entries but the first need a function: NCCL refuses to start"
-            faults.append(_invalid(entry, text, "write function:list"))
-        elif item.function is not None and item.function.lower() not in functions:
-            text = f"{item.function!r} is none of {', '.join(lists.FUNCTIONS)}: NCCL refuses"
-            faults.append(_invalid(entry, text, "name one of these functions"))
-        for name in item.names:
-            if name.lower() not in known:
-                does = "it is ignored without a word" if old else "NCCL refuses to start"
-                text = f"{name!r} is none of {', '.join(entry.elements)}: {does}"
-                faults.append(_invalid(entry, text, "name one of them"))
-    if not faults and entry.name == "NCCL_ALGO":
-        faults += _left_without(entry, value, version, old=old)
-    return faults
-
-
-def _left_without(entry: Knob, value: str, version: Version, *, old: bool) -> list[Fault]:
-    decided = lists.per_function(value, entry.elements)
-    left = [f for f, on in decided.items() if not on & _WORKS[f]]
-    if version >= (2, 31):
-        left += [function for function in lists.FUNCTIONS if function not in decided]
-    if not left:
-        return []
-    what = "falls back to Ring without a word" if old else "fails at the first such call"
-    fix = "ring,tree;allreduce:tree" if version >= (2, 31) else "allreduce:tree"
-    return [
-        Fault(
-            code="nccl.algo_unavailable",
-            level="invalid",
-            name=entry.name,
-            message=f"leaves {', '.join(left)} without an algorithm: {what}",
-            next=f"if Tree was meant for AllReduce, write {entry.name}={fix}",
-        )
-    ]
 
 
 def _is_default(entry: Knob, value: str, version: Version) -> bool:
@@ -313,11 +234,4 @@ def _missing(entry: Knob, version: Version) -> Fault:
         name=entry.name,
         message=f"{when}: {shown} ignores it without a word",
         next="remove the line",
-    )
-
-
-def _invalid(entry: Knob, message: str, fix: str, effective: str | None = None) -> Fault:
-    code = "nccl.invalid_value" if entry.library == "nccl" else "env.invalid_value"
-    return Fault(
-        code=code, level="invalid", name=entry.name, message=message, next=fix, effective=effective
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from collbench.knobs import Version, parse_version
-from collbench.knobs.rules import Fault, check_settings
+from collbench.knobs.fault import Fault
+from collbench.knobs.rules import check_settings
 from collbench.knobs.servers import server_writes
 from collbench.profiles import MARKERS
 from collbench.readers.env_faults import faults as line_faults

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from collbench.errors import CollbenchError
 from collbench.knobs import registry
 from collbench.profiles import Profile, Scope, from_json, machine_slug, sealed, to_json
+from collbench.profiles.current import activate, active, rollback
 from collbench.profiles.env_file import env_text, parse_env, read_env, representable
 from collbench.profiles.store import (
-    activate,
-    active,
     directories,
     find,
     load,
     publish,
-    rollback,
 )
 
 MACHINE = {

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from collbench.profiles import Profile
-from collbench.profiles.store import activate, publish
+from collbench.profiles.current import activate
+from collbench.profiles.store import publish
 from tests.dist.live.conftest import CLEAN, PROFILE, TREE, Start, end
 
 pytestmark = pytest.mark.dist
