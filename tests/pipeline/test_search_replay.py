@@ -1,0 +1,128 @@
+"""The replay benchmark: its definitions, its honesty, and what it refuses."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.landscape import ReplayLab, read, space_of
+from benchmarks.search_replay import main
+from collbench.errors import CollbenchError
+from collbench.space.axes import key
+
+FOLDER = Path(__file__).parent.parent / "data" / "landscapes"
+FILES = [FOLDER / "h200x2_shm.jsonl", FOLDER / "h200x2_shm_confirm.jsonl"]
+BEST = key({"NCCL_ALGO": "Ring", "NCCL_MIN_NCHANNELS": "16", "NCCL_MAX_NCHANNELS": "16"})
+COPIED = key({"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"})
+
+
+def test_the_recorded_landscape_is_what_its_readme_says() -> None:
+    landscape = read(FILES)
+    assert len(landscape.truths) == 165
+    assert landscape.sd * 100 == pytest.approx(0.41, abs=0.02)
+    assert landscape.regret_pct(BEST) == 0
+    assert landscape.regret_pct(key({"NCCL_MIN_NCHANNELS": "16"})) == pytest.approx(0.35, abs=0.02)
+    assert not landscape.passes(COPIED)
+    assert landscape.regret_pct(COPIED, guarded=True) == landscape.regret_pct(())
+
+
+def test_the_space_holds_the_recorded_settings_and_no_other() -> None:
+    landscape = read(FILES)
+    walked = {key(one) for one in space_of(landscape).walk()}
+    assert walked == set(landscape.truths)
+
+
+def test_a_planted_value_is_better_wherever_it_stands_and_nothing_else_is() -> None:
+    landscape, planted = read(FILES).planted(5.0, random.Random(3))
+    default = landscape.default.step_us
+    for name, truth in landscape.truths.items():
+        wanted = default * 0.95 if planted in name else default
+        assert truth.step_us == pytest.approx(wanted)
+
+
+def test_draws_scatter_about_the_truth_with_outliers_and_drift() -> None:
+    landscape = read(FILES)
+    lab = ReplayLab(landscape, 0.004, seed=1)
+    ratios = []
+    for _ in range(2000):
+        step = lab.launch({}, "search").step
+        assert step is not None
+        ratios.append(step.total_us[0][2] / landscape.default.step_us)
+    assert sorted(ratios)[1000] == pytest.approx(1.0, abs=0.01)
+    assert 0.03 < sum(r > 1.08 for r in ratios) / 2000 < 0.07
+    assert max(ratios) < 1.5
+    assert min(ratios) > 0.95
+
+
+def test_the_document_has_the_agreed_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main([*map(str, FILES), "--budget", "25", "--seeds", "4", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    for name in (
+        "search_regret_median_pct", "search_regret_p90_pct", "final_regret_median_pct",
+        "launches_median", "adopt_pct", "found_pct", "claim_error_p95_pp",
+    ):  # fmt: skip
+        assert name in found
+    assert found["search_regret_median_pct"] < 0.6
+    assert found["adopt_pct"] == 100
+
+
+def test_no_search_launch_beyond_the_budget_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.search import study
+
+    counts = []
+
+    class Counting(study.Engine):
+        def run(self) -> None:
+            super().run()
+            counts.append(len(self.history.seen))
+
+    monkeypatch.setattr(study, "Engine", Counting)
+    for budget in ("10", "25"):
+        for strategy in ("auto", "random", "tpe"):
+            main([*map(str, FILES), "--budget", budget, "--seeds", "1", "--strategy", strategy])
+    assert counts == [10] * 3 + [25] * 3
+
+
+def write(path: Path, *launches: object) -> Path:
+    path.write_text("\n".join(json.dumps(launch) for launch in launches))
+    return path
+
+
+def launch(sizes: tuple[str, ...] = ("65536",), **env: str) -> dict[str, object]:
+    return {
+        "env": env,
+        "res": {
+            "ar": {size: [10.0] for size in sizes},
+            "ag": {},
+            "step_us": [100.0],
+            "step_nocomm_us": [60.0],
+        },
+    }
+
+
+def test_a_landscape_of_another_space_names_the_field_that_differs(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", launch(), launch(("65536", "131072"), A="1"))
+    with pytest.raises(CollbenchError, match=r"x\.jsonl:2: res\.ar / res\.ag.*131072"):
+        read([path])
+
+
+def test_a_landscape_without_its_default_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CollbenchError, match=r"env: .*default"):
+        read([write(tmp_path / "x.jsonl", launch(A="1"), launch(A="2"))])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"env": {}}', '{"env": {}, "res": {"ar": 3}}'])
+def test_a_line_that_is_no_launch_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(CollbenchError, match=r"x\.jsonl:1: not a launch"):
+        read([path])
+
+
+def test_a_missing_file_is_one_line_and_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["/nonexistent.jsonl", "--budget", "25", "--seeds", "1"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert main([str(FILES[0]), "--budget", "2", "--seeds", "1"]) == 2
+    assert main([str(FILES[0]), "--budget", "25", "--seeds", "1", "--strategy", "x"]) == 2
