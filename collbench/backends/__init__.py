@@ -71,8 +71,12 @@ class Backend(Protocol):
         """Return zeroed memory that messages can lie in."""
         ...
 
-    def write(self, memory: Any, data: bytes) -> None:
+    def write(self, memory: Any, data: bytes | bytearray) -> None:
         """Copy `data` to the start of `memory` and wait for it."""
+        ...
+
+    def clear(self, memory: Any) -> None:
+        """Write zeros to all of `memory` and wait for it."""
         ...
 
     def read(self, memory: Any, nbytes: int) -> bytes:

@@ -77,9 +77,13 @@ class Mpi:
         """Return page-aligned zeroed memory."""
         return mmap.mmap(-1, nbytes)
 
-    def write(self, memory: Any, data: bytes) -> None:
+    def write(self, memory: Any, data: bytes | bytearray) -> None:
         """Copy `data` to the start of `memory`."""
         memory[: len(data)] = data
+
+    def clear(self, memory: Any) -> None:
+        """Write zeros to all of `memory`."""
+        memory[:] = bytes(len(memory))
 
     def read(self, memory: Any, nbytes: int) -> bytes:
         """Return the first `nbytes` of `memory`."""

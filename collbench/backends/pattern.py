@@ -84,21 +84,24 @@ class Pattern:
         self._ranks = [encode(dtype, values) for values in per_rank]
         self._sum = encode(dtype, [sum(column) for column in zip(*per_rank, strict=True)])
 
-    def of(self, rank: int, start: int, count: int) -> bytes:
+    def of(self, rank: int, start: int, count: int) -> bytearray:
         """Return `count` elements of `rank`, from element `start` on."""
         return self._stretch(self._ranks[rank], start, count)
 
-    def total(self, start: int, count: int) -> bytes:
+    def total(self, start: int, count: int) -> bytearray:
         """Return the sum over all ranks of the same elements."""
         return self._stretch(self._sum, start, count)
 
-    def _stretch(self, period: bytes, start: int, count: int) -> bytes:
+    def _stretch(self, period: bytes, start: int, count: int) -> bytearray:
         first = start % PERIOD * self.item_bytes
         length = count * self.item_bytes
-        return (period * ((first + length) // len(period) + 1))[first : first + length]
+        # Made once and cut in place: a message may be 64 MiB, and every copy of it counts.
+        stretch = bytearray(period[first:] + period[:first]) * (length // len(period) + 1)
+        del stretch[length:]
+        return stretch
 
 
-def count_wrong(got: bytes, want: bytes, item_bytes: int) -> int:
+def count_wrong(got: bytes, want: bytes | bytearray, item_bytes: int) -> int:
     """Return how many elements differ."""
     if got == want:
         return 0

@@ -89,9 +89,16 @@ class TorchGroup:
         """Return zeroed memory on the device."""
         return torch.zeros(nbytes, dtype=torch.uint8, device=self.torch_device)
 
-    def write(self, memory: Any, data: bytes) -> None:
+    def write(self, memory: Any, data: bytes | bytearray) -> None:
         """Copy `data` to the start of `memory` and wait for it."""
-        memory[: len(data)].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        # torch warns of a buffer that cannot be written, which it would not do
+        buffer = data if isinstance(data, bytearray) else bytearray(data)
+        memory[: len(data)].copy_(torch.frombuffer(buffer, dtype=torch.uint8))
+        self.drain()
+
+    def clear(self, memory: Any) -> None:
+        """Write zeros to all of `memory` and wait for it."""
+        memory.zero_()
         self.drain()
 
     def read(self, memory: Any, nbytes: int) -> bytes:

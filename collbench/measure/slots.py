@@ -61,8 +61,8 @@ class Slots:
             for slot in range(self.slots)
         ]
         self._pattern = Pattern(dtype, backend.nranks)
-        self._image: bytes | None = None
-        self._expected: list[tuple[int, bytes]] = []
+        self._image: bytearray | None = None
+        self._expected: list[tuple[int, bytes | bytearray]] = []
 
     def _validate(self) -> None:
         nranks, dtype = self.backend.nranks, self.dtype
@@ -116,17 +116,17 @@ class Slots:
         count = self.count // self.backend.nranks
         return Span(self._memory, base + index * count * ITEM_BYTES[self.dtype], count)
 
-    def input_bytes(self, block: int) -> bytes:
+    def input_bytes(self, block: int) -> bytes | bytearray:
         """Return this rank's test data of one block of the pattern; slot `i` holds block `i`."""
         return self._input_of(block, self.backend.rank)
 
-    def _input_of(self, block: int, rank: int) -> bytes:
+    def _input_of(self, block: int, rank: int) -> bytes | bytearray:
         start = block * self.count
         if self.collective == "all_gather":
             start += rank * self.input_count
         return self._pattern.of(rank, start, self.input_count)
 
-    def _result(self, block: int) -> bytes | None:
+    def _result(self, block: int) -> bytes | bytearray | None:
         """Return what a call on a block leaves in its slot; None where this rank gets nothing."""
         start, nranks, rank = block * self.count, self.backend.nranks, self.backend.rank
         if self.collective == "all_gather":
@@ -145,7 +145,7 @@ class Slots:
     def fill(self) -> None:
         """Write the test data of every slot, and poison where a result has to appear."""
         if self._image is None:
-            image = bytearray(_POISON * (self._block + self._recv_base))
+            image = bytearray(_POISON) * (self._block + self._recv_base)
             for slot in range(self.slots):
                 if self.collective != "broadcast" or self.backend.rank == ROOT:
                     at, part = self._send(slot).offset, self.input_bytes(slot)
@@ -153,12 +153,12 @@ class Slots:
                 result = self._result(slot)
                 if result is not None:
                     self._expected.append((self._recv(slot).offset, result))
-            self._image = bytes(image)
+            self._image = image
         self.backend.write(self._memory, self._image)
 
     def clear(self) -> None:
         """Write zeros: sums in place then stay zero however often the calls are repeated."""
-        self.backend.write(self._memory, bytes(self._block + self._recv_base))
+        self.backend.clear(self._memory)
 
     def wrong(self) -> int:
         """Return how many elements of this rank's results are not what one call after `fill` gives.
@@ -169,14 +169,14 @@ class Slots:
 
     def wrong_against(self, blocks: Sequence[int]) -> int:
         """As `wrong`, where slot `i` was last called on block ``blocks[i]`` of the pattern."""
-        expected = []
+        expected: list[tuple[int, bytes | bytearray]] = []
         for slot, block in enumerate(blocks):
             result = self._result(block)
             if result is not None:
                 expected.append((self._recv(slot).offset, result))
         return self._differing(expected)
 
-    def _differing(self, expected: list[tuple[int, bytes]]) -> int:
+    def _differing(self, expected: list[tuple[int, bytes | bytearray]]) -> int:
         got = self.backend.read(self._memory, self._block + self._recv_base)
         item = ITEM_BYTES[self.dtype]
         return sum(count_wrong(got[at : at + len(want)], want, item) for at, want in expected)

@@ -60,6 +60,9 @@ class ThreadBackend:
     def allocate(self, nbytes: int) -> bytearray:
         return bytearray(nbytes)
 
+    def clear(self, memory: bytearray) -> None:
+        memory[:] = bytes(len(memory))
+
     def write(self, memory: bytearray, data: bytes) -> None:
         memory[: len(data)] = data
 
