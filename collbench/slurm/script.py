@@ -19,6 +19,8 @@ where={out}/${{SLURM_JOB_NODELIST//[^A-Za-z0-9]/-}}
 mkdir -p "$docs" "$where"
 rm -f "$task.exit"
 printf '%s\n' "$SLURM_JOB_NODELIST" > "$task.nodes"
+resume=()
+if compgen -G "$where/*/studies/*.db" > /dev/null; then resume=(--resume); fi
 export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-1}}"
 {profile}{meeting}{command} &
 child=$!
@@ -107,4 +109,4 @@ def _sweep(request: Request) -> list[str]:
     words = [shlex.quote(request.spec), *(shlex.quote(word) for word in request.arguments)]
     if request.storage is not None:
         words.append(f"--storage {shlex.quote(request.storage)}")
-    return [" ".join(words), '--resume --out "$where" --json-file "$task.json"']
+    return [" ".join(words), '"${resume[@]}" --out "$where" --json-file "$task.json"']

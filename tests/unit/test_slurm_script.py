@@ -40,10 +40,12 @@ where=/shared/results/${SLURM_JOB_NODELIST//[^A-Za-z0-9]/-}
 mkdir -p "$docs" "$where"
 rm -f "$task.exit"
 printf '%s\\n' "$SLURM_JOB_NODELIST" > "$task.nodes"
+resume=()
+if compgen -G "$where/*/studies/*.db" > /dev/null; then resume=(--resume); fi
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 /opt/venv/bin/python -m collbench sweep --nproc-per-node 8 \\
   decode \\
-  --resume --out "$where" --json-file "$task.json" &
+  "${resume[@]}" --out "$where" --json-file "$task.json" &
 child=$!
 trap 'kill -TERM "$child" 2>/dev/null' TERM INT
 wait "$child"; code=$?
@@ -132,7 +134,7 @@ def test_any_spec_and_argument_arrive_as_one_word(spec: str, word: str) -> None:
     except CollbenchError:
         return
     start = text.index("-m collbench sweep")
-    line = text[start : text.index("--resume", start)].replace("\\\n", " ")
+    line = text[start : text.index('"${resume', start)].replace("\\\n", " ")
     assert shlex.split(line)[3:] == [spec, word]
 
 

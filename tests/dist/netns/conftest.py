@@ -44,6 +44,7 @@ AGENT = """#!/bin/bash
 # ssh [options] HOST COMMAND: run COMMAND on a host of the test bed
 while [[ "$1" == -* ]]; do case "$1" in -o|-p|-l|-i) shift 2;; *) shift;; esac; done
 host=$1; shift
+export TMPDIR={folder}/tmp.$host
 [ -f {folder}/hide.$host ] && hide="mount -t tmpfs none $(cat {folder}/hide.$host);"
 exec ip netns exec "$host" unshare --uts --mount bash -c "hostname $host; $hide $*"
 """
@@ -62,7 +63,6 @@ class Hosts:
             "HOME": "/root",
             "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(folder / "tmp"),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "PRTE_MCA_plm_ssh_agent": str(self.agent),
@@ -146,7 +146,8 @@ def require() -> None:
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     require()
     folder = tmp_path_factory.mktemp("hosts")
-    (folder / "tmp").mkdir()
+    for name in ("tmp.h0", "tmp.h1"):
+        (folder / name).mkdir()
     (folder / "agent").write_text(AGENT.replace("{folder}", str(folder)))
     (folder / "agent").chmod(0o755)
     (folder / "init.sh").write_text(INIT.format(folder=folder))
