@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from collbench.compare import compare
+from collbench.compare import differences as compare_keys
 from collbench.report import host, plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table, Text
 from collbench.report.story import Arm, Story
@@ -102,6 +103,9 @@ def differences(first: Story, second: Story) -> Section:
         pairs.append(
             ("GPUs", _gpus(first), _gpus(second)),
         )
+    if first.record and second.record:
+        found, _ = compare_keys(first.record, second.record)
+        pairs += [(d.key, d.a, d.b) for d in found if d.key not in {name for name, _, _ in pairs}]
     changed: list[list[Cell]] = [[n, _shown(a), _shown(b)] for n, a, b in pairs if a != b]
     parts: list[Part] = [Table(caption="A and B", columns=["what", "A", "B"], rows=rows + changed)]
     if not changed:

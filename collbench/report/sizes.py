@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from collbench.collectives import COLLECTIVES
 from collbench.job import Case
 from collbench.report import plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table
@@ -41,7 +42,11 @@ class Curve:
 def section(story: Story) -> Section:
     """Return the chapter on sizes; empty where no case was timed."""
     arms = [(arm, case_launches(arm, story.backend)) for arm in story.arms]
-    groups = sorted({(case.collective, case.dtype) for _, found in arms for case in found})
+    order = list(COLLECTIVES)
+    groups = sorted(
+        {(case.collective, case.dtype) for _, found in arms for case in found},
+        key=lambda group: (order.index(group[0]) if group[0] in order else len(order), *group),
+    )
     parts: list[Part] = []
     for collective, dtype in groups:
         curves = _curves(arms, collective, dtype)

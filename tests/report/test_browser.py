@@ -265,9 +265,9 @@ def test_a_hostile_record_runs_nothing(browser: Any, make_record: Make, tmp_path
 
 
 def committed() -> list[Path]:
-    """Profiles and kept defaults of real sweeps that are part of this repository."""
+    """Profiles, kept defaults and benches of real runs that are part of this repository."""
     profiles = {path.parent for path in RESULTS.glob("*/*/profile.json") if not path.is_symlink()}
-    return sorted([*profiles, *RESULTS.glob("*/studies/*.json")])
+    return sorted([*profiles, *RESULTS.glob("*/studies/*.json"), *RESULTS.glob("*/bench-*.json")])
 
 
 @pytest.mark.parametrize("path", committed(), ids=lambda p: f"{p.parent.name}/{p.name}")
