@@ -177,8 +177,9 @@ def index(folder: str, title: str, lead: str) -> str:
     rows = []
     for path in sorted((DOCS / folder).glob("*.md")):
         if path.name != "index.md":
-            first = path.read_text(encoding="utf-8").lstrip().splitlines()[0]
-            rows.append(f"- [{first.lstrip('# ')}]({path.name})\n")
+            lines = path.read_text(encoding="utf-8").lstrip().splitlines()
+            told = lines[2] if len(lines) > 2 and lines[2][:1].isalpha() else ""
+            rows.append(f"- [{lines[0].lstrip('# ')}]({path.name}){': ' if told else ''}{told}\n")
     return f"{NOTE}# {title}\n\n{lead}\n\n{''.join(rows)}"
 
 
