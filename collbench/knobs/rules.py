@@ -13,6 +13,25 @@ from collbench.knobs import Knob, Version, knob, registry
 from collbench.knobs.fault import Fault, invalid
 from collbench.knobs.list_rules import check_list
 
+HAZARDS = {
+    "ll128": (
+        "nccl.ll128_forced",
+        "switches LL128 on, also between GPUs without NVLink: data may be wrong, silently",
+    ),
+    "p2p": (
+        "hazard.p2p",
+        "direct peer access where the default avoids it: some machines hang or corrupt data",
+    ),
+    "graph-mixing": (
+        "hazard.graph_mixing",
+        "unsafe where captured and eager calls of one communicator overlap",
+    ),
+    "loads-code": (
+        "hazard.loads_code",
+        "names a file or library that is loaded or decides for the library",
+    ),
+}
+"""Hazard -> code of its finding, and what it is."""
 P2P_NUMBERS = {"0": "LOC", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS"}
 """Numbers that NCCL_P2P_LEVEL still takes; widely copied tables give them other meanings."""
 _SUFFIXED = re.compile(r"[0-9]+[kKmMgG]")
@@ -204,22 +223,10 @@ def _is_default(entry: Knob, value: str, version: Version) -> bool:
 
 
 def _hazard(entry: Knob, value: str, hazard: str) -> Fault:
-    texts = {
-        "ll128": "switches LL128 on, also between GPUs without NVLink: data may be wrong, silently",
-        "p2p": "direct peer access where the default avoids it: some machines hang or corrupt data",
-        "graph-mixing": "unsafe where captured and eager calls of one communicator overlap",
-        "loads-code": "names a file or library that is loaded or decides for NCCL",
-        "numerics": "changes the order of summation",
-    }
-    code = "nccl.ll128_forced" if hazard == "ll128" else f"hazard.{hazard.replace('-', '_')}"
-    fixes = {"ll128": "write LL, Simple, LL,Simple or ^LL128"}
-    return Fault(
-        code=code,
-        level="hazard",
-        name=entry.name,
-        message=f"{value}: {texts[hazard]}",
-        next=fixes.get(hazard, f"keep it only if the profile was made with --allow {hazard}"),
-    )
+    code, text = HAZARDS[hazard]
+    keep = f"keep it only if the profile was made with --allow {hazard}"
+    fix = "write LL, Simple, LL,Simple or ^LL128" if hazard == "ll128" else keep
+    return Fault(code=code, level="hazard", name=entry.name, message=f"{value}: {text}", next=fix)
 
 
 def _missing(entry: Knob, version: Version) -> Fault:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from collbench.knobs import Version, parse_version
 from collbench.knobs.fault import Fault
-from collbench.knobs.rules import check_settings
+from collbench.knobs.rules import HAZARDS, check_settings
 from collbench.knobs.servers import server_writes
 from collbench.profiles import MARKERS
 from collbench.readers.env_faults import faults as line_faults
@@ -127,8 +127,7 @@ def lint_text(
     found = [_of_line(text, number, fault) for number, fault in line_faults(text)]
     found += _other_lines(text, {number for number, _ in line_faults(text)} | set(lines.values()))
     values = _meant(text)
-    allowed = {f"hazard.{hazard.replace('-', '_')}" for hazard in hazards}
-    allowed |= {"nccl.ll128_forced"} if "ll128" in set(hazards) else set()
+    allowed = {HAZARDS[hazard][0] for hazard in hazards if hazard in HAZARDS}
     for fault in check_settings({n: v for n, v in values.items() if n not in MARKERS}, version):
         if fault.code in allowed or (fault.code == "env.equals_default" and fault.name in pinned):
             continue
