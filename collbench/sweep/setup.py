@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from collbench.preflight import Chosen, choose_backend
 from collbench.record import now_utc
 from collbench.space.spec import Spec, load_spec
 from collbench.sweep.arguments import Arguments
+
+_NOT_PINNED = frozenset({"COLLBENCH_PROFILE", "SPT_NOENV", "OMP_NUM_THREADS"})
+"""Markers, and what torchrun sets for its own workers: a server's threads are not our business."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,22 +70,25 @@ def prepare(given: Arguments, *, local_ranks: int, nranks: int) -> Setup:
 
 
 def _writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before anything is measured."""
-    there = folder
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    """Refuse a folder that cannot be written, before anything is measured.
+
+    Tried, not asked: the superuser may write anywhere but in /proc.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
         raise CollbenchError(
-            f"--out {folder}: {there} is not a folder that can be written",
+            f"--out {folder}: cannot be written: {error.strerror}",
             fix="give another folder with --out",
-        )
+        ) from error
 
 
 def pinned_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the registered variables that stand in an environment: fixed, under every launch."""
     known = registry()
-    markers = ("COLLBENCH_PROFILE", "SPT_NOENV")
-    return {n: v for n, v in sorted(environ.items()) if n in known and n not in markers}
+    return {n: v for n, v in sorted(environ.items()) if n in known and n not in _NOT_PINNED}
 
 
 def storage_of(given: Arguments, spec: Spec, machine_folder: Path) -> tuple[str, Path]:
