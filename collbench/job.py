@@ -8,6 +8,7 @@ second because nothing heavier is imported here. The deciding side validates wha
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -283,10 +284,17 @@ class RankResult:
 T = TypeVar("T")
 
 
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
+
+
 def to_plain(value: Any) -> Any:
     """Return dataclasses as dictionaries and tuples as lists, ready for ``json.dumps``."""
+    if isinstance(value, str | int | float) or value is None:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {name: to_plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

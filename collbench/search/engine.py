@@ -6,7 +6,6 @@ holds the whole search and a sampler sees every candidate.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 import zlib
@@ -25,8 +24,8 @@ from collbench.search.history import History, Seen
 from collbench.search.ledger import LedgerLab, Stored
 from collbench.search.shared import Peers
 from collbench.search.storage import abandoned
-from collbench.search.strategies import WIDE, Strategy, View
-from collbench.space.axes import Key, Space, key
+from collbench.search.strategies import Strategy, View
+from collbench.space.axes import WIDE, Key, Space, key
 
 DEFAULT_EVERY = 6
 """Launches from one default to the next where defaults are interleaved (GPUs)."""
@@ -53,8 +52,6 @@ class Engine:
     base: Settings
     """Settings of the reference, under every candidate."""
     seconds_left: float = math.inf
-    walk: list[Key] | None = None
-    """The settings of the space in order, up to `WIDE` + 1, where they are known already."""
     peers: Peers | None = None
     """The other nodes that search this study; None: it is ours alone."""
     _told: int = 0
@@ -262,11 +259,8 @@ class Engine:
 
     def _all(self) -> list[Key]:
         """Return every settings of the space, or those around the best where it is wide."""
-        if self.walk is None:
-            head = itertools.islice(self.space.walk(), WIDE + 1)
-            self.walk = [key(settings) for settings in head]
-        if len(self.walk) <= WIDE:
-            return self.walk
+        if len(self.space.head) <= WIDE:
+            return self.space.head
         around: dict[Key, None] = {}
         for score in self.history.ranking()[:5]:
             for near in self.space.neighbours(dict(score.key)):

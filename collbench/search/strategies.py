@@ -16,8 +16,6 @@ from collbench.search.surprise import surprising
 from collbench.space.axes import Choice, Key, Space, key
 
 STRATEGIES = ("auto", "exhaustive", "coordinate", "tpe", "random")
-WIDE = 4000
-"""Spaces larger than this are not walked whole when combinations are ranked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -180,7 +180,7 @@ class Study:
             self.account.pairs,
             beside=options.beside,
         )
-        size = self.space.size(limit=10 * launches)
+        size = self.space.size()
         share = 0.5 if options.beside else 5 / 6
         strategy, self.account.strategy = choose(options.strategy, size, int(launches * share))
         history = History(

@@ -6,6 +6,8 @@ such as "least <= most" hold by construction and no sampler has to learn them.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,7 +78,11 @@ def label(settings: Settings) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(settings.items()))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+WIDE = 4000
+"""Spaces larger than this are never walked whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Space:
     """What a study may propose.
 
@@ -110,8 +116,24 @@ class Space:
             found.update(self.implied.get(name, ()))
         return found
 
+    @functools.cached_property
+    def head(self) -> list[Key]:
+        """Return every settings in order, the default first; at most `WIDE` + 1 of them."""
+        return [key(settings) for settings in itertools.islice(self.walk(), WIDE + 1)]
+
+    @functools.cached_property
+    def _known(self) -> dict[Key, dict[str, str] | None]:
+        return {}
+
     def labels_of(self, settings: Settings) -> dict[str, str] | None:
         """Return the label of every acting axis, or None where the space cannot express it."""
+        name = key(settings)
+        if name not in self._known:
+            self._known[name] = self._labels_of(settings)
+        found = self._known[name]
+        return None if found is None else dict(found)
+
+    def _labels_of(self, settings: Settings) -> dict[str, str] | None:
         if self.implied:
             if self.completed(settings) != dict(settings):
                 return None
@@ -158,14 +180,9 @@ class Space:
         for choice in one.choices if one.active(built) else one.choices[:1]:
             yield from self._walk(index + 1, {**built, **dict(choice.settings)})
 
-    def size(self, limit: int = 1_000_000) -> int:
-        """Return the number of settings, counted up to `limit`."""
-        count = 0
-        for _ in self.walk():
-            count += 1
-            if count >= limit:
-                break
-        return count
+    def size(self) -> int:
+        """Return the number of settings, counted up to `WIDE` + 1."""
+        return len(self.head)
 
     def moved(self, settings: Settings, one: Axis, choice: Choice) -> dict[str, str] | None:
         """Return `settings` with one axis moved, or None where that cannot be proposed.
