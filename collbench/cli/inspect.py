@@ -54,7 +54,12 @@ def inspect(
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}", param_hint="--kind")
     given = _given(given_path, profile)
-    entries = [inspect_file(path, given, kind, _progress(path)) for path in files]
+    entries = []
+    for path in files:
+        progress = _progress(path)
+        entries.append(inspect_file(path, given, kind, progress))
+        if progress is not None:
+            click.echo("\r" + " " * 60 + "\r", nl=False, err=True)
     code = Exit.OK
     if any(entry.error is not None for entry in entries):
         code = Exit.USAGE
@@ -93,7 +98,7 @@ def _progress(path: Path) -> Callable[[int], None] | None:
     """Return a callback that shows how much of a large log is read, on a terminal only."""
     if not sys.stderr.isatty():
         return None
-    name = path.name
+    name = path.name[:40]
 
     def show(done: int) -> None:
         click.echo(f"\r{name}: {done >> 20} MiB read", nl=False, err=True)

@@ -75,7 +75,8 @@ def _log(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
         reading.facts["gpu_util_after"] = [int(m[0]) for v in found if (m := re.match(r"\d+", v))]
         reading.lines["util"] = sorts["util"][0].start
     if "apps" in sorts:
-        reading.facts["processes_after"] = len(_column(sorts["apps"][0], "pid"))
+        pids = _column(sorts["apps"][0], "pid")
+        reading.facts["processes_after"] = sum(pid.isdigit() for pid in pids)
     if given.profile is not None:
         _differs(reading, given.profile)
     return reading

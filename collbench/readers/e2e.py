@@ -117,7 +117,9 @@ def _collectives(found: StepFile) -> dict[str, Any]:
     protocols = {label: protocol(found, label) for label in PAIR}
     if all(protocols.values()):
         facts["protocol"] = protocols
-        facts["bytes"] = {label: found.get(label, "bytes") for label in PAIR}
+        sizes = {label: found.get(label, "bytes") for label in PAIR}
+        if None not in sizes.values():
+            facts["bytes"] = sizes
     return facts
 
 

@@ -133,7 +133,8 @@ ENV = re.compile(r"(NCCL_[A-Z0-9_]{1,64}) set (?:by environment )?to (.*)$")
 NUMBER = re.compile(r"(-?\d+)\.$")
 LINK = re.compile(
     r"(?:Channel|Ring) \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(?:send|receive)\] )?via "
-    r"(P2P/direct pointer|direct shared memory|P2P/\S+|SHM\S*|NET/\S+|COLLNET/\S+|NVLS\S*)"
+    r"(P2P/(?:direct pointer|indirect/\d+\[\w+\]|IPC|CUMEM|MNNVL)(?:/read|/CE)*"
+    r"|SHM(?:/direct|/CE)*|direct shared memory|NET/[\w.-]+/\d+\S*|COLLNET/\S+|NVLS\S*)"
     r"(?: comm 0x\S+ nRanks \d+)?$"
 )
 CHOICE = re.compile(

@@ -98,9 +98,14 @@ def _attribute(log: NcclLog, ranks: Ranks, tids: dict[tuple[Source, int], set[in
     by_source: dict[Source, list[Member]] = defaultdict(list)
     for member in ranks.members:
         by_source[member.source].append(member)
+    dotted = {n for env in log.env_of.values() for n, seen in env.items() if seen.per_process}
     for source, env in log.env_of.items():
         owners = by_source.get(source) or _glued(source, by_source)
         for name, seen in env.items():
+            if name in dotted and not seen.per_process:
+                # The full stop is missing, so the number before it may be cut as well.
+                log.torn_env.setdefault(source, set()).add(name)
+                continue
             if len(owners) > 1:
                 # Several containers whose processes have one host name, pid and device.
                 mine = [m for m in owners if seen.tid in tids.get((m.source, m.rank), ())]

@@ -171,6 +171,13 @@ def test_compose_chooses_the_service_with_the_gpus() -> None:
     assert launch(compose__yaml=text).facts["service"] == "llm"
 
 
+def test_compose_override_file_adds_to_the_service() -> None:
+    over = "services:\n  engine:\n    environment: [NCCL_P2P_LEVEL=SYS]\n"
+    base = COMPOSE + "    environment: {NCCL_PROTO: LL, NCCL_P2P_LEVEL: PIX}\n"
+    found = launch(**{"compose__override__yaml": over, "compose__yaml": base})
+    assert found.facts["env_in_service"] == WANT
+
+
 def test_compose_raw_format_keeps_quotes() -> None:
     body = "    env_file:\n      - path: profile.env\n        format: raw\n"
     found = launch(

@@ -265,3 +265,15 @@ def test_other_dispatch_groups_say_nothing_of_tensor_parallel() -> None:
 
 def test_strtoll_is_what_nccl_does() -> None:
     assert [as_number(text) for text in ("", "yes", " 12", "08", "0x1g")] == [0, 0, 12, 0, 1]
+
+
+def test_a_transport_or_a_number_torn_before_the_line_end_is_not_used() -> None:
+    text = VERSION + start(0) + start(1)
+    text += said(0, "Channel 00/0 : 0[0] -> 1[1] via P2P/I") + said(
+        0, "NCCL_BUFFSIZE set by environment to 4194304."
+    )
+    text += said(1, "NCCL_BUFFSIZE set by environment to 41")
+    found = inspect(text, profile={"NCCL_BUFFSIZE": "4194304"})
+    assert found.facts["transports"] == {}
+    assert found.facts["env"]["1"] == {}
+    assert codes(found) == ["env.unknown"]

@@ -20,20 +20,25 @@ _SERVER = re.compile(
 )
 
 
-def compose_delivery(section: Section, sections: Sequence[Section], shell: Env) -> Delivery:
+def compose_delivery(files: Sequence[Section], sections: Sequence[Section], shell: Env) -> Delivery:
     """Return what the server's service passes on.
 
     Args:
-        section: The compose file.
+        files: The compose files; a later one adds to and overrides an earlier one.
         sections: All files of the snippet, for ``env_file``, ``extends`` and the image.
         shell: Environment of the shell that calls compose.
 
     Raises:
         UnreadableError: it is no YAML.
     """
+    section = files[0]
     documents = load(section)
     data, node = documents[0] if documents else ({}, None)
-    services = mapping(mapping(data).get("services"))
+    services: dict[str, Any] = dict(mapping(mapping(data).get("services")))
+    for other in files[1:]:
+        for data, _ in load(other)[:1]:
+            for key, value in mapping(mapping(data).get("services")).items():
+                services[key] = _merged(mapping(services.get(key)), mapping(value))
     name = _choose(services)
     found = Delivery("compose", name)
     if name is None:
@@ -41,9 +46,9 @@ def compose_delivery(section: Section, sections: Sequence[Section], shell: Env) 
     known = _interpolation(sections, shell)
     service = _extended(name, services, sections, depth=0)
     found.line = line_of(node, ["services", name], section.start)
-    files: Env = {}
+    listed_files: Env = {}
     for path, raw in _env_files(service.get("env_file")):
-        files |= _read(_fill(path, known) or path, sections, found, raw=raw)
+        listed_files |= _read(_fill(path, known) or path, sections, found, raw=raw)
     listed = service.get("environment")
     direct: Env = {}
     for index, (key, value) in enumerate(_pairs(listed)):
@@ -56,7 +61,7 @@ def compose_delivery(section: Section, sections: Sequence[Section], shell: Env) 
                 direct[key] = Var(known[key], "service", line)
         else:
             direct[key] = Var(_fill(value, known), "service", line)
-    env = image_env(sections) | files | direct
+    env = image_env(sections) | listed_files | direct
     entry = _words(service.get("entrypoint")) or image_entrypoint(sections)
     found.arguments = _words(service.get("command"))
     found.env = run_entrypoint([*entry, *found.arguments], env, sections)
@@ -90,13 +95,16 @@ def _extended(
         other = find(sections, str(file))
         documents = load(other) if other is not None else []
         others = mapping(mapping(documents[0][0]).get("services")) if documents else {}
-    base = _extended(str(base_name), others, sections, depth + 1)
-    merged = base | service
+    return _merged(_extended(str(base_name), others, sections, depth + 1), service)
+
+
+def _merged(base: Mapping[str, Any], service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service over the one it extends or overrides: lists of variables are joined."""
+    merged = {**base, **service}
     merged["environment"] = dict(_pairs(base.get("environment"))) | dict(
         _pairs(service.get("environment"))
     )
-    files = _listed(base.get("env_file")) + _listed(service.get("env_file"))
-    merged["env_file"] = files
+    merged["env_file"] = _listed(base.get("env_file")) + _listed(service.get("env_file"))
     return merged
 
 

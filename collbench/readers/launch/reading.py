@@ -148,7 +148,9 @@ def _launcher(
     if "compose" in parts:
         caller = next((s for s in reversed(walk.started) if _calls_compose(s)), None)
         found = compose_delivery(
-            parts["compose"][0], sections, caller.env if caller else walk.env()
+            sorted(parts["compose"], key=lambda s: "override" in s.base),
+            sections,
+            caller.env if caller else walk.env(),
         )
         if caller and caller.lost_at:
             found.lost_at, found.lost_line = caller.lost_at, caller.line
