@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -293,6 +294,7 @@ def centre(values: Sequence[float], far: float) -> float:
 
 def _inliers(logs: NDArray[np.float64], far: float) -> NDArray[np.bool_]:
     """Return which defaults to keep: all but those far above the median of the five around."""
-    reach = 2
-    around = [logs[max(0, i - reach) : i + reach + 1] for i in range(len(logs))]
-    return np.array([log <= np.median(near) + far for log, near in zip(logs, around, strict=True)])
+    values = logs.tolist()
+    around = [values[max(0, i - 2) : i + 3] for i in range(len(values))]
+    keep = [log <= median(near) + far for log, near in zip(values, around, strict=True)]
+    return np.array(keep, dtype=bool)
