@@ -10,12 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.confirm.objective import Sample
+from collbench.search.level import inliers, smoothed
 from collbench.space.axes import Key
 
 OUTLIER = 0.06
@@ -24,8 +24,6 @@ otherwise; recorded outliers are 10 to 40 %."""
 SINGLE = 0.10
 """How far (log) a guarded case may be beyond its limit on one launch without failing the guard."""
 CONDEMNING_HANGS = 2
-STEP = 0.001
-"""Drift from one launch to the next that the local default can follow, sd of the log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,7 +154,7 @@ class History:
         if self.beside:
             last = np.clip(np.searchsorted(at, where, side="right") - 1, 0, None)
             return np.asarray(logs[last])
-        keep = _inliers(logs[:, 0], self._far())
+        keep = inliers(logs[:, 0], self._far())
         return smoothed(at[keep], logs[keep], len(self.seen), self.sd)
 
     def scores(self) -> dict[Key, Score]:
@@ -245,56 +243,8 @@ class History:
         return bool(self.condemned() & set(name))
 
 
-def smoothed(
-    at: NDArray[np.int64], logs: NDArray[np.float64], count: int, sd: float
-) -> NDArray[np.float64]:
-    """Return the levels at 0 .. count - 1 from noisy looks at the indices `at`.
-
-    The best linear estimate of levels that move by `STEP` a launch and are seen with noise `sd`
-    (Kalman filter and Rauch-Tung-Striebel smoother of a random walk): on a calm machine it runs
-    through the defaults, on a noisy one it averages many.
-
-    Args:
-        at: Indices of the looks, ascending; negative ones are before the first launch.
-        logs: ``[look][series]``.
-        count: Launches.
-        sd: Noise of one look.
-    """
-    first = int(at[0])
-    length = max(count, int(at[-1]) + 1) - first
-    looks = {int(moment) - first: row for moment, row in zip(at, logs, strict=True)}
-    means = np.empty((length, logs.shape[1]))
-    variances = np.empty(length)
-    mean, variance = logs[0], sd**2
-    for i in range(length):
-        if i:
-            variance += STEP**2
-            look = looks.get(i)
-            if look is not None:
-                gain = variance / (variance + sd**2)
-                mean = mean + gain * (look - mean)
-                variance *= 1 - gain
-        means[i], variances[i] = mean, variance
-    for i in range(length - 2, -1, -1):
-        means[i] += variances[i] / (variances[i] + STEP**2) * (means[i + 1] - means[i])
-    level: NDArray[np.float64] = (
-        means[-first : -first + count]
-        if first <= 0
-        else (np.vstack([np.repeat(means[:1], first, axis=0), means])[:count])
-    )
-    return level
-
-
 def centre(values: Sequence[float], far: float) -> float:
     """Return the mean of log ratios without those far above the lowest: outliers are slower."""
     lowest = min(values)
     kept = [v for v in values if v <= lowest + far]
     return sum(kept) / len(kept)
-
-
-def _inliers(logs: NDArray[np.float64], far: float) -> NDArray[np.bool_]:
-    """Return which defaults to keep: all but those far above the median of the five around."""
-    values = logs.tolist()
-    around = [values[max(0, i - 2) : i + 3] for i in range(len(values))]
-    keep = [log <= median(near) + far for log, near in zip(values, around, strict=True)]
-    return np.array(keep, dtype=bool)

@@ -8,7 +8,8 @@ import pytest
 
 from collbench.confirm.objective import Sample
 from collbench.errors import CollbenchError
-from collbench.search.history import History, Seen, smoothed
+from collbench.search.history import History, Seen
+from collbench.search.level import smoothed
 from collbench.search.strategies import STRATEGIES, View, choose, coarse, next_single
 from collbench.search.surprise import surprising
 from collbench.space.axes import Space, axis, key
