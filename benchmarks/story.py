@@ -48,11 +48,12 @@ class Scene:
     settings: dict[str, str]
     size_bytes: int
     count: int
+    """Calls per step; on a CPU few, so that a step ends within one slice of the scheduler."""
     mode: str
     late_us: float
     nranks: int = 2
     launches: int = 2
-    steps: int = 30
+    steps: int = 60
 
 
 SCENES = {
@@ -60,11 +61,12 @@ SCENES = {
         "mpi",
         {"OMPI_MCA_btl_sm_eager_limit": "65536", "OMPI_MCA_btl_sm_max_send_size": "262144"},
         16384,
-        200,
+        40,
         "eager",
-        late_us=20.0,
+        late_us=150.0,
+        steps=150,
     ),
-    "nccl": Scene("nccl", {"NCCL_MIN_NCHANNELS": "16"}, 262144, 123, "graph", late_us=20.0),
+    "nccl": Scene("nccl", {"NCCL_MIN_NCHANNELS": "16"}, 262144, 123, "graph", late_us=50.0),
 }
 
 

@@ -135,28 +135,35 @@ class Remeasured:
     """A fresh bench against a record of the same settings."""
 
     delta_ms: float | None
-    """Change of the step; negative: faster than recorded."""
-    worst: CaseResult | None
-    """The case that became slower by most."""
-    worst_was_us: float | None
+    """Change of the step; negative: faster than recorded. None without a step in both."""
     noise_ms: float
+    compared: int
+    """Cases that both have."""
+    worst: CaseResult | None = None
+    """The case that became slower by most."""
+    worst_was_us: float | None = None
+    worst_share: float = 0.0
+    """By how much, as a share of what it was."""
+    worst_spread: float = 0.0
+    """Spread of its launches, as a share, in the wider of the two records."""
 
 
 def remeasured(now: Results, then: Results) -> Remeasured:
     """Compare a fresh record with the stored one, by launches where there are several."""
-    delta = noise = None
+    delta, noise = None, 0.0
     if now.step is not None and then.step is not None:
         delta = (now.step.total_us - then.step.total_us) / 1000
-        spread = [max(s.values_us) - min(s.values_us) for s in (now.step, then.step)]
-        noise = max(spread) / 1000
-    was = {case.case.key: case.p50_us for case in then.cases}
-    slower = [
-        (case.p50_us / was[case.case.key], case) for case in now.cases if was.get(case.case.key)
-    ]
-    ratio, worst = max(slower, key=lambda pair: pair[0], default=(1.0, None))
-    if worst is None or ratio <= 1.0:
-        return Remeasured(delta, None, None, noise or 0.0)
-    return Remeasured(delta, worst, was[worst.case.key], noise or 0.0)
+        noise = max(max(s.values_us) - min(s.values_us) for s in (now.step, then.step)) / 1000
+    was = {case.case.key: case for case in then.cases}
+    both = [(case, was[case.case.key]) for case in now.cases if case.case.key in was]
+    if not both:
+        return Remeasured(delta, noise, 0)
+    case, old = max(both, key=lambda pair: pair[0].p50_us / pair[1].p50_us)
+    share = case.p50_us / old.p50_us - 1
+    spread = max((max(c.values_us) - min(c.values_us)) / c.p50_us for c in (case, old))
+    if share <= 0:
+        return Remeasured(delta, noise, len(both))
+    return Remeasured(delta, noise, len(both), case, old.p50_us, share, spread)
 
 
 def measured_change_ms(now: Results, then: Results, steps: StepFile | None) -> float | None:

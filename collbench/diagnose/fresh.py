@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collbench.diagnose.costs import Arms, load_record, remeasured
+from collbench.diagnose.costs import Arms, Remeasured, load_record, remeasured
 from collbench.diagnose.record_rules import judge_record
 from collbench.errors import CollbenchError, Exit
 from collbench.findings import Finding
@@ -29,21 +29,24 @@ def bench_arguments(reference: Reference | None, arms: Arms | None) -> list[str]
 
     The step, its sizes and the ranks are the record's; without one, the default bench.
     """
-    arguments = ["--launches", str(LAUNCHES), "--mode", "step,graph"]
+    arguments = ["--launches", str(LAUNCHES)]
     if reference is not None:
         arguments += ["--env", str(reference.env_path)]
     record = arms.record if arms is not None else None
     if record is None:
         return arguments
     arguments += ["--backend", record.backend, "--nproc-per-node", str(record.nranks)]
-    if record.backend != "nccl":
-        arguments[arguments.index("step,graph")] = "step,eager"
-    sizes = sorted({case.size_bytes for case in record.job.cases})
-    collectives = list(dict.fromkeys(case.collective for case in record.job.cases))
-    if sizes:
-        arguments += ["--sizes", ",".join(map(str, sizes)), "--collective", ",".join(collectives)]
-    if record.workload:
+    cases = record.job.cases
+    modes: list[str] = list(dict.fromkeys(case.mode for case in cases))
+    if record.workload and record.job.step is not None:
         arguments += ["--workload", record.workload]
+        modes.insert(0, "step")
+    if modes:
+        arguments += ["--mode", ",".join(modes)]
+    if cases:
+        sizes = sorted({case.size_bytes for case in cases})
+        collectives = dict.fromkeys(case.collective for case in cases)
+        arguments += ["--sizes", ",".join(map(str, sizes)), "--collective", ",".join(collectives)]
     return arguments
 
 
@@ -95,24 +98,8 @@ def judge_fresh(record: RunRecord, arms: Arms | None) -> tuple[list[Finding], Re
     failed = [(what, why) for what, why in now.failed]
     if arms is not None and arms.profile is not None:
         change = remeasured(now, arms.profile)
-        if is_slower(change.delta_ms, change.noise_ms, arms):
-            worst = change.worst
-            said = (
-                f"; {worst.case.collective} of {format_size(worst.case.size_bytes)} "
-                f"{change.worst_was_us:.1f} to {worst.p50_us:.1f} us"
-                if worst is not None
-                else ""
-            )
-            found.append(
-                Finding(
-                    code="verify.comm_regression",
-                    expected_ms=change.delta_ms,
-                    evidence=f"the profile's step, measured now, takes {change.delta_ms:+.3f} ms "
-                    f"more than recorded{said}",
-                    next="the machine changed under the profile: links, driver, library, other "
-                    "processes; then tune again",
-                )
-            )
+        if is_slower(change, arms):
+            found.append(_slower(change))
     if failed:
         found.append(
             Finding(
@@ -125,9 +112,34 @@ def judge_fresh(record: RunRecord, arms: Arms | None) -> tuple[list[Finding], Re
     return found, now
 
 
-def is_slower(delta_ms: float | None, noise_ms: float, arms: Arms) -> bool:
-    """Return whether a change of the step is beyond noise and beyond nothing."""
+def _slower(change: Remeasured) -> Finding:
+    worst = change.worst
+    said = "" if change.delta_ms is None else f" takes {change.delta_ms:+.3f} ms more than recorded"
+    if worst is not None:
+        said += (
+            f"; {worst.case.collective} of {format_size(worst.case.size_bytes)} "
+            f"{change.worst_was_us:.1f} to {worst.p50_us:.1f} us"
+        )
+    return Finding(
+        code="verify.comm_regression",
+        expected_ms=change.delta_ms,
+        evidence=f"the profile's own step, measured now{said}",
+        next="the machine changed under the profile: links, driver, library, other processes; "
+        "then tune again",
+    )
+
+
+def is_slower(change: Remeasured, arms: Arms) -> bool | None:
+    """Return whether a fresh bench is slower than recorded, beyond noise; None: cannot be told.
+
+    The step decides; without one, the case that became slower by most, beyond the launches'
+    spread.
+    """
     step = arms.profile.step if arms.profile is not None else None
-    if delta_ms is None or step is None:
-        return False
-    return delta_ms > max(noise_ms, SLOWER_SHARE * step.total_us / 1000)
+    if change.delta_ms is not None and step is not None:
+        return change.delta_ms > max(change.noise_ms, SLOWER_SHARE * step.total_us / 1000)
+    if change.compared == 0:
+        return None
+    return change.worst is not None and change.worst_share > max(
+        2 * SLOWER_SHARE, change.worst_spread
+    )

@@ -142,8 +142,7 @@ def _measure(
     if arms is not None and arms.profile is not None and not timed:
         change = costs.remeasured(now, arms.profile)
         evidence.delta_ms = change.delta_ms
-        if change.delta_ms is not None:
-            evidence.slower = fresh.is_slower(change.delta_ms, change.noise_ms, arms)
+        evidence.slower = fresh.is_slower(change, arms)
     evidence.findings += [replace(finding, source=source) for finding in found]
     if timed and evidence.slower and not any(f.code == "verify.comm_regression" for f in found):
         evidence.findings += _machine_is_well(evidence, now, source)

@@ -344,3 +344,32 @@ def test_findings_are_ranked_by_weight_and_told_once() -> None:
     assert [f.code for f in ranked(many)] == ["data.wrong_results", "transport.shm", "env.unknown"]
     with pytest.raises(ValueError, match="not a known code"):
         Finding(code="no.such_code", evidence="x", next="x")
+
+
+@pytest.mark.parametrize(
+    ("latency", "verdict"), [(25.0, "no_change"), (25.5, "no_change"), (40.0, "regression")]
+)
+def test_a_fresh_record_against_the_profile_s_own(
+    tmp_path: Path, latency: float, verdict: str
+) -> None:
+    profile = make_profile(tmp_path)
+    fresh = tmp_path / "now.json"
+    fresh.write_text(dump(record({("all_reduce", 57344): latency}, WANT)))
+    found = ask("--against", str(profile), "--record", str(fresh), "--fail-on", "regression")
+    assert found["verdict"] == verdict
+    codes = [finding["code"] for finding in found["findings"]]
+    assert codes == (["verify.comm_regression"] if verdict == "regression" else [])
+
+
+def test_a_bench_repeats_what_the_profile_s_record_timed(tmp_path: Path) -> None:
+    from collbench.diagnose.costs import arms_of
+    from collbench.diagnose.fresh import bench_arguments
+
+    reference = load(make_profile(tmp_path))
+    arguments = bench_arguments(reference, arms_of(reference))
+    pairs = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert pairs["--sizes"] == "57344"
+    assert pairs["--mode"] == "graph"
+    assert pairs["--nproc-per-node"] == "2"
+    assert pairs["--env"] == str(reference.env_path)
+    assert bench_arguments(None, None) == ["--launches", "3"]
