@@ -73,8 +73,13 @@ def _matrix(
     where = next((r, c) for r, row in enumerate(grid) for c, v in enumerate(row) if v == worst)
     spread = f"{min(flat):.3g} to {max(flat):.3g} {unit}"
     rows: list[list[Cell]] = [[names[i], *row] for i, row in enumerate(grid)]
+    # A scale of at least a fifth: pairs that differ by their noise must not look like islands.
+    low = min(flat) if low_is_good else min(min(flat), 0.8 * max(flat))
+    high = max(max(flat), 1.25 * min(flat)) if low_is_good else max(flat)
     trace: dict[str, Any] = {
         "type": "heatmap",
+        "zmin": low,
+        "zmax": high,
         "z": grid,
         "x": names,
         "y": names,
@@ -131,8 +136,9 @@ def topology(machine: Fingerprint | None) -> Drawing | None:
             f'H{4} V{below[1]} H{below[0] - ROOT_W / 2}"/>'
         )
     total = top - 26
+    kind = ' class="wide"' if columns > 2 else ""
     svg = (
-        f'<svg viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
+        f'<svg{kind} viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
         f'xmlns="http://www.w3.org/2000/svg" aria-hidden="true">{"".join(shapes)}</svg>'
     )
     return Drawing(

@@ -28,9 +28,10 @@ def section(story: Story) -> Section:
                 {
                     "type": "scatter",
                     "mode": "markers",
+                    "cliponaxis": False,
                     "name": arm.name,
-                    "x": [label for label, _, _ in points],
-                    "y": [value for _, _, value in points],
+                    "x": [value for _, _, value in points],
+                    "y": [label for label, _, _ in points],
                     "text": [f"{arm.name}\n{la}, rank {r}: +{v:.3g} us" for la, r, v in points],
                     "hovertemplate": "%{text}<extra></extra>",
                     "marker": {
@@ -61,12 +62,13 @@ def section(story: Story) -> Section:
         caption="How much longer each rank takes than the quickest rank",
         data=data,
         layout={
-            "xaxis": {"type": "category", "tickangle": -35, "automargin": True},
-            "yaxis": plots.axis("us above the quickest rank", rangemode="tozero"),
+            "xaxis": plots.axis("us above the quickest rank", rangemode="tozero"),
+            "yaxis": {"type": "category", "automargin": True, "autorange": "reversed"},
         },
         says=f"Largest: rank {top[2]}, {top[3]:.3g} us at {top[1]} ({top[0]}). A rank that leads "
         "everywhere waits for the others; transfer alone is the same for all.",
         table=table,
+        height_px=130 + 24 * len({row[1] for row in rows}),
     )
     return Section(name="skew", title="Skew across ranks", parts=[*before, figure])
 
