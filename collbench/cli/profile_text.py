@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import CollbenchError
-from collbench.live.text import printable
+from collbench.live.text import printable, shown_value
 from collbench.profiles import Profile
 from collbench.profiles.current import active, root_of
 from collbench.profiles.env_file import read_text
@@ -30,7 +30,7 @@ def show_document(loaded: Reference) -> dict[str, Any]:
 
     from collbench.profiles import to_json
 
-    body = json.loads(to_json(loaded.profile)) if loaded.profile else {"values": loaded.values}
+    body = json.loads(to_json(loaded.profile)) if loaded.profile else {"values": _shown(loaded)}
     return {
         **body,
         "schema": 1,
@@ -38,6 +38,11 @@ def show_document(loaded: Reference) -> dict[str, Any]:
         "exit_code": 0,
         "path": str(loaded.path),
     }
+
+
+def _shown(loaded: Reference) -> dict[str, str | None]:
+    """Return an env file's values without its secrets."""
+    return {name: shown_value(name, value) for name, value in loaded.values.items()}
 
 
 def show_lines(loaded: Reference) -> Iterator[str]:
@@ -53,7 +58,7 @@ def show_lines(loaded: Reference) -> Iterator[str]:
         yield f"  for       {printable(scope.workload)}, {scope.nranks} ranks, {scope.objective}"
         yield f"  gain      {gain_text(profile)}"
     for name, value in (profile.settings if profile else loaded.settings).items():
-        yield f"  {name}={printable(value)}"
+        yield f"  {name}={shown_value(name, value)}"
     if profile is not None:
         for name, value in profile.pinned.items():
             yield f"  {name}={printable(value)}  (pinned)"

@@ -86,7 +86,7 @@ def verify(
 
 def _lines(result: Result, wanted: Wanted, *, timed_out: bool) -> Iterator[str]:
     from collbench.live.findings import name_of, safe_title
-    from collbench.live.text import printable
+    from collbench.live.text import printable, shown_value
     from collbench.profiles import MARKERS
 
     if not result.workers:
@@ -102,15 +102,16 @@ def _lines(result: Result, wanted: Wanted, *, timed_out: bool) -> Iterator[str]:
         title = safe_title(worker.seen.process)[:60]
         yield f"  {name_of(worker)}  {worker.verdict:9}  {title}"
         for setting, judged in worker.settings.items():
-            have = "not set" if judged.have is None else printable(judged.have)
+            have = "not set" if judged.have is None else shown_value(setting, judged.have)
+            want = shown_value(setting, judged.want)
             source = judged.evidence or "nothing seen"
             mark = " (marker)" if setting in MARKERS else ""
             if judged.verdict == "live":
-                yield f"    {setting}={printable(judged.want)}  live  [{source}]{mark}"
+                yield f"    {setting}={want}  live  [{source}]{mark}"
             else:
                 note = f"; {printable(judged.note)}" if judged.note else ""
                 yield (
-                    f"    {setting}  {judged.verdict}: {have}, wanted {printable(judged.want)}"
+                    f"    {setting}  {judged.verdict}: {have}, wanted {want}"
                     f"  [{source}{note}]{mark}"
                 )
     if result.path is not None:

@@ -9,7 +9,7 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _PT_LOAD = 1
 _ET_EXEC, _ET_DYN = 2, 3
 _PAGE = 4096
+_read_before: dict[tuple[object, ...], Symbols] = {}
+"""Workers of one server share their files."""
 
 
 class NotReadableError(Exception):
@@ -42,8 +44,8 @@ class Symbols:
         return linked if self.fixed else linked - self.first_load + base
 
 
-def symbols(path: Path, names: Container[str]) -> Symbols:
-    """Look symbols up in the symbol tables of an ELF file.
+def symbols(path: Path, names: Sequence[str]) -> Symbols:
+    """Look symbols up in the symbol tables of an ELF file; a file is read once.
 
     Raises:
         NotReadableError: not such a file.
@@ -54,15 +56,18 @@ def symbols(path: Path, names: Container[str]) -> Symbols:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode) or not 64 <= info.st_size <= MAX_FILE_BYTES:
             raise NotReadableError("not a regular file of a sensible size")
-        with mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data:
-            return _read(data, names)
+        key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, tuple(names))
+        if key not in _read_before:
+            with mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data:
+                _read_before[key] = _read(data, names)
+        return _read_before[key]
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise NotReadableError(f"damaged: {error}") from error
     finally:
         os.close(handle)
 
 
-def _read(data: mmap.mmap, names: Container[str]) -> Symbols:
+def _read(data: mmap.mmap, names: Sequence[str]) -> Symbols:
     if data[:6] != b"\x7fELF\x02\x01":
         raise NotReadableError("no 64-bit little-endian ELF file")
     (kind,) = struct.unpack_from("<H", data, 16)
@@ -95,7 +100,7 @@ def _read(data: mmap.mmap, names: Container[str]) -> Symbols:
 
 
 def _defined(
-    data: mmap.mmap, table: tuple[int, ...], strings: tuple[int, ...], names: Container[str]
+    data: mmap.mmap, table: tuple[int, ...], strings: tuple[int, ...], names: Sequence[str]
 ) -> Iterator[tuple[str, int]]:
     offset, size = table[4], table[5]
     text_offset, text_size = strings[4], strings[5]
@@ -104,16 +109,13 @@ def _defined(
     if size // 24 > _MAX_SYMBOLS:
         raise NotReadableError("too many symbols")
     text = data[text_offset : text_offset + text_size]
-    wanted = {name.encode() for name in _texts(names)}
-    starts = {position for name in wanted for position in _positions(text, name)}
+    starts = {position for name in names for position in _positions(text, name.encode())}
     for entry in struct.iter_unpack("<IBBHQQ", data[offset : offset + size // 24 * 24]):
         if entry[0] in starts and entry[3] != 0 and entry[4]:
             end = text.index(b"\0", entry[0])
-            yield text[entry[0] : end].decode(), entry[4]
-
-
-def _texts(names: Container[str]) -> list[str]:
-    return [name for name in ("environ", "__environ", "_environ") if name in names]
+            name = text[entry[0] : end].decode("utf-8", "replace")
+            if name in names:
+                yield name, entry[4]
 
 
 def _positions(text: bytes, name: bytes) -> Iterator[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collbench.live import libraries
 from collbench.live.processes import Process
-from collbench.live.text import printable, safe_arguments
+from collbench.live.text import printable, safe_arguments, shown_value
 from collbench.profiles import MARKERS
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def _verdicts(workers: list[Worker], writes: Mapping[str, Any]) -> list[dict[str
         if j.verdict != "differs":
             continue
         write = writes.get(name)
-        text = f"{name_of(worker)}: {name} is {j.have!r}, wanted {j.want!r} ({j.evidence})"
+        have, want = shown_value(name, j.have), shown_value(name, j.want)
+        text = f"{name_of(worker)}: {name} is {have!r}, wanted {want!r} ({j.evidence})"
         if write is not None and write.value == j.have and write.when == "overwrites":
             found.append(
                 finding(

@@ -86,16 +86,19 @@ def read_environ(pid: int, maps: list[Mapping] | None = None) -> dict[str, str]:
     Raises:
         UnreadableError: no permission, gone, changing all the time, not ready, or unsupported.
     """
+    before = identity(pid)
+    address = _address_of_environ(pid, mappings(pid) if maps is None else maps)
     previous: list[bytes] | None = None
     for _ in range(4):
-        before = identity(pid)
-        current = _read_once(pid, maps if previous is None and maps else mappings(pid))
-        if identity(pid) != before:
-            previous = None
-            continue
-        if current == previous:
+        current = _read_once(pid, address)
+        now = identity(pid)
+        if now != before:  # it has become another program: start again
+            before, previous = now, None
+            address = _address_of_environ(pid, mappings(pid))
+        elif current == previous:
             return _as_dict(current)
-        previous = current
+        else:
+            previous = current
     raise UnreadableError("changing", "the environment changed while it was read")
 
 
@@ -113,14 +116,14 @@ def identity(pid: int) -> tuple[str, int, int]:
     return text.rpartition(")")[2].split()[19], info.st_dev, info.st_ino
 
 
-def _read_once(pid: int, maps: list[Mapping]) -> list[bytes]:
+def _read_once(pid: int, address: int) -> list[bytes]:
     try:
         handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise _reason(error, pid) from error
     try:
         memory = _Memory(handle)
-        pointer = memory.word(_address_of_environ(pid, maps))
+        pointer = memory.word(address)
         if pointer == 0:
             raise UnreadableError("not_ready", "the process has no environment yet")
         return _strings(memory, pointer)

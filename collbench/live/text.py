@@ -52,6 +52,13 @@ def redacted(text: str) -> str:
     return _LOOKS_SECRET.sub(REDACTED, _URL.sub(rf"\1{REDACTED}@", text))
 
 
+def shown_value(name: str, value: str | None) -> str | None:
+    """Return a variable's value as it may be printed: secrets are hidden."""
+    if value is None:
+        return None
+    return REDACTED if is_secret_name(name) else printable(redacted(value))
+
+
 def safe_arguments(arguments: Sequence[str]) -> list[str]:
     """Return a command line with its secrets replaced, safe to print.
 
@@ -82,7 +89,8 @@ def _safe_argument(argument: str, hide: bool) -> tuple[str, bool]:
         return (REDACTED if argument else ""), True
     for separator in ("=", ":"):
         name, found, value = argument.partition(separator)
-        if found and value and is_secret_name(name.strip("'\"")) and not value.startswith("//"):
+        address = separator == ":" and value.startswith("//")
+        if found and value and not address and is_secret_name(name.strip("'\"")):
             return f"{printable(name)}{separator}{REDACTED}", False
     option = argument.startswith("-") or argument.endswith(":")
     secret = option and is_secret_name(argument.rstrip(":"))

@@ -14,7 +14,7 @@ from collbench.live.decode_path import DecodePath
 from collbench.live.evidence import Judged, Seen, judge, look
 from collbench.live.processes import Process
 from collbench.live.select import Selector
-from collbench.live.text import printable
+from collbench.live.text import printable, shown_value
 from collbench.profiles import MARKERS
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ def _plain_worker(worker: Worker) -> dict[str, Any]:
         "verdict": worker.verdict,
         "settings": {
             name: {
-                "want": judged.want,
-                "have": None if judged.have is None else printable(judged.have),
+                "want": shown_value(name, judged.want),
+                "have": shown_value(name, judged.have),
                 "verdict": judged.verdict,
                 "evidence": judged.evidence,
                 "note": printable(judged.note),

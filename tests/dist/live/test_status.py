@@ -131,6 +131,8 @@ def test_planted_secrets_are_in_no_output(start: Start, tmp_path: Path, as_json:
     )  # fmt: skip
     root = tmp_path / "results"
     profile = publish(root, "m", Profile(settings=PROFILE))
+    env_file = tmp_path / "mine.env"  # somebody keeps a token in it
+    env_file.write_text("NCCL_PROTO=LL\nHF_TOKEN=hf_PLANTEDkkkkkkkkkk\nMY_API_KEY=PLANTEDllll\n")
     env = {**TOKENS, "COLLBENCH_RESULTS": str(root)}
     extra = ["--json"] if as_json else []
     outputs = []
