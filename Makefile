@@ -16,7 +16,7 @@ $(BIN)/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) torch
-	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[mpi,report,test,browser,dev,docs]'
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[mpi,report,cluster,test,browser,dev,docs]'
 	touch $@
 
 quickstart: $(BIN)/installed ## Set up and tune Open MPI's collectives on this machine, no GPU needed
