@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+import numpy as np
+
 from collbench.confirm.arms import Setup, default_launch
 from collbench.confirm.objective import Sample
-from collbench.confirm.statistics import interval, launch_sd, median_log, spread
+from collbench.confirm.statistics import interval, launch_sd, median_log, qn
 from collbench.job import Settings
 
 CEILING = 0.02
@@ -88,8 +90,7 @@ def _sd(values: Sequence[float], *, beside: bool) -> float:
     """Return the sd of a launch: of neighbours' ratios where only those can be compared."""
     if not beside:
         return launch_sd(values)
-    logs = _pair_logs(values)
-    return spread([*logs, *(-log for log in logs)]) / math.sqrt(2)
+    return qn(np.array(_pair_logs(values))) / math.sqrt(2)
 
 
 def _case_sd(samples: Sequence[Sample], case: str, *, beside: bool) -> float:

@@ -18,6 +18,8 @@ NOISY_BLOCKS = 12
 """Blocks at most, on a calm and on a noisy machine. Calm: an ablation of two settings ends in
 some twenty launches; what it cannot tell apart by then differs by less than the noise of a
 launch, and the smaller set is taken."""
+LAUNCHES = 60
+"""Of one ablation: a noisy machine gets more blocks only as far as they last."""
 NOISY = 0.01
 """Launch sd from which a machine is noisy."""
 
@@ -53,11 +55,13 @@ def ablate(
     """
     kept = {n: v for n, v in settings.items() if base.get(n) != v}
     table: list[Removal] = []
+    left = LAUNCHES
     while kept:
         smaller = [r for r in space.reductions(kept) if r]
         if not smaller:
             break
-        measured = _round(setup, kept, smaller, sd=sd, base=base)
+        measured, used = _round(setup, kept, smaller, sd=sd, base=base, launches=left)
+        left -= used
         free = [r for r in measured if not r.kept]
         # Fewest settings first, then the fastest.
         free.sort(key=lambda r: (len(r.left), r.ratio))
@@ -87,14 +91,17 @@ def _round(
     *,
     sd: float,
     base: Settings,
-) -> list[Removal]:
+    launches: int,
+) -> tuple[list[Removal], int]:
     arms = {f"without {i}": dict(base) | left for i, left in enumerate(smaller)}
     blocks = Blocks(setup=setup, arms=arms, reference=dict(base) | kept, purpose="search")
     limit = max(LOSS, 0.5 * sd)
     alive = list(arms)
     most = NOISY_BLOCKS if sd > NOISY else MOST_BLOCKS
-    while alive and len(blocks.base) < most:
+    used = 0
+    while alive and len(blocks.base) < most and (used < launches or len(blocks.base) < BLOCKS):
         blocks.block(alive)
+        used += 1 + len(alive)
         if len(blocks.base) >= BLOCKS:
             alive = [n for n in alive if _open(blocks, n, limit, sd)]
     found = []
@@ -112,7 +119,7 @@ def _round(
                 reason=f"{failed[0].outcome}: {failed[0].reason}" if failed else "",
             )
         )
-    return found
+    return found, used
 
 
 def _open(blocks: Blocks, name: str, limit: float, sd: float) -> bool:

@@ -41,8 +41,8 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
 
 
 def rest_of_sweep(pairs: int) -> int:
-    """Return the launches that shortlist, ablation, confirmation and proof need at most."""
-    return 30 + 20 + 2 * pairs + 5
+    """Return the launches that shortlist, ablation, confirmation and proof need as a rule."""
+    return 33 + 20 + 2 * pairs + 5
 
 
 def search_seconds(budget: Budget, seconds_per_launch: float, elapsed: float, pairs: int) -> float:
