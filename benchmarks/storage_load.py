@@ -106,6 +106,13 @@ def _wait_ready(binaries: Path, folder: Path, server: subprocess.Popen[bytes]) -
     raise SystemExit(f"PostgreSQL does not start:\n{(folder / 'log').read_text()}")
 
 
+def close(storage: Any) -> None:
+    """Close the connections of a storage."""
+    database = getattr(storage, "_backend", storage)
+    database.remove_session()
+    database.engine.dispose()
+
+
 def client(url: str, index: int, log: Path, pause_s: float, end_s: float) -> None:
     """Be one node until every candidate is done."""
     study = optuna.load_study(
@@ -152,7 +159,7 @@ def load(
     study = optuna.create_study(study_name=STUDY, storage=open_shared(url))
     for number in range(trials):
         study.enqueue_trial({"candidate": number}, user_attrs={"queued": True})
-    study._storage.remove_session()
+    close(study._storage)  # a connection must not cross a fork
     with tempfile.TemporaryDirectory() as name:
         logs = [Path(name) / f"{index}.log" for index in range(clients)]
         began = time.monotonic()
@@ -205,7 +212,9 @@ def _judge(
         for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     )
     told = [line["storage_s"] for line in lines if "told" in line]
-    left = [t for t in study.get_trials(deepcopy=False) if not t.state.is_finished()]
+    every = study.get_trials(deepcopy=False)
+    left = [t for t in every if not t.state.is_finished()]
+    close(study._storage)
     return {
         "schema": 1,
         "what": "clients of one shared study: asks, heartbeats, tells; the measurement is a pause",
@@ -218,7 +227,7 @@ def _judge(
         "lost": len(set(range(trials)) - set(done)),
         "doubled": sum(count - 1 for count in done.values() if count > 1),
         "left_unfinished": len(left),
-        "retried": sum("again" in t.user_attrs for t in study.get_trials(deepcopy=False)),
+        "retried": sum("again" in t.user_attrs for t in every),
         "seconds": round(seconds, 2),
         "trials_per_s": round(sum(done.values()) / seconds, 2),
         "storage_ms_p50": round(median(told) * 1000, 1),

@@ -54,6 +54,11 @@ class Pool:
         """Ranks of every launch."""
         return self.where.world_size
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of every rank, by rank."""
+        return () if self._supervisor is None else self._supervisor.store.hosts
+
     def serve(self) -> None:
         """Take part in rank 0's launches until it closes the pool; every rank but 0."""
         assert self._supervisor is not None

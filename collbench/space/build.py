@@ -50,6 +50,7 @@ def plan(
     environ: Mapping[str, str] | None = None,
     allow: Sequence[str] = (),
     keep_order: bool = False,
+    nodes: int = 1,
 ) -> Plan:
     """Build the spaces of a sweep.
 
@@ -59,6 +60,7 @@ def plan(
         environ: The environment that launches inherit: what is set there is pinned.
         allow: Hazards that may be searched, in a second study.
         keep_order: The order of summation must not change.
+        nodes: Hosts that a launch spans; over several, settings that act inside one are left out.
 
     Raises:
         CollbenchError: unknown variable, value outside the registry, a hazard that its axis does
@@ -69,7 +71,7 @@ def plan(
             raise CollbenchError(
                 f"--allow {name!r} is no hazard", fix=f"choose one of {', '.join(HAZARDS)}"
             )
-    builder = _Builder(spec, version, environ or {}, keep_order)
+    builder = _Builder(spec, version, environ or {}, keep_order, nodes)
     safe: list[Axis] = []
     risky: dict[str, list[Axis]] = {}
     for index, table in enumerate(spec.table.axis):
@@ -102,10 +104,16 @@ class _Builder:
     """Checks and builds the axes of one sweep file."""
 
     def __init__(
-        self, spec: Spec, version: Version, environ: Mapping[str, str], keep_order: bool
+        self,
+        spec: Spec,
+        version: Version,
+        environ: Mapping[str, str],
+        keep_order: bool,
+        nodes: int,
     ) -> None:
         self.spec, self.version, self.environ = spec, version, environ
         self.keep_order = keep_order
+        self.nodes = nodes
         self.ordered_out = False
         self.notes: list[str] = []
         for name, value in spec.table.baseline.items():
@@ -186,6 +194,11 @@ class _Builder:
         pinned = sorted(n for n in settings if n in self.environ)
         if pinned:
             note = f"{pinned[0]} is pinned in the environment: fixed, part of the baseline"
+            if note not in self.notes:
+                self.notes.append(note)
+            return False
+        if self.nodes > 1 and all(registry()[n].scope == "node" for n in settings):
+            note = f"{axis_name} acts inside one node: not searched over {self.nodes} nodes"
             if note not in self.notes:
                 self.notes.append(note)
             return False

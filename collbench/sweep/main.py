@@ -93,6 +93,7 @@ def _lead(
         environ={**pinned, **baseline},
         allow=given.allow,
         keep_order=given.keep_order,
+        nodes=len(set(pool.hosts)),
     )
     baseline |= built.baseline
     for note in built.notes:
