@@ -139,7 +139,7 @@ def sealed(profile: Profile) -> Profile:
     """Return the profile with its id and time of creation.
 
     Raises:
-        CollbenchError: no settings, or a name is not registered.
+        CollbenchError: no settings, a name is not registered, or one is set and pinned.
     """
     if not profile.settings:
         raise CollbenchError(
@@ -147,6 +147,12 @@ def sealed(profile: Profile) -> Profile:
         )
     for part in (profile.settings, profile.pinned, profile.baseline):
         check_names(part, where="profile")
+    both = sorted(profile.settings.keys() & profile.pinned.keys())
+    if both:
+        raise CollbenchError(
+            f"profile: {', '.join(both)}: both a setting and pinned; one file cannot hold it twice",
+            fix="a pinned variable is fixed while searching: leave it out of the settings",
+        )
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return dataclasses.replace(
         profile, id=profile_id(profile), created=profile.created or now, schema=SCHEMA

@@ -127,6 +127,11 @@ def test_a_profile_cannot_hold_a_name_outside_the_registry(root: Path, name: str
         load(path)
 
 
+def test_a_variable_cannot_be_set_and_pinned() -> None:
+    with pytest.raises(CollbenchError, match="NCCL_MIN_NCHANNELS"):
+        sealed(make(pinned={"NCCL_MIN_NCHANNELS": "16"}))
+
+
 def test_publishing_again_keeps_the_records_of_before(root: Path) -> None:
     first = publish(root, "node1", make(), files={"runs/a.json": "{}\n"})
     second = publish(root, "node1", make(), files={"runs/b.json": "{}\n"})
