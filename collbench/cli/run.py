@@ -29,7 +29,7 @@ def run(profile: str, strict: bool, command: tuple[str, ...]) -> int:
     from collbench.profiles.store import load
 
     reference = load(profile)
-    launch.check_allowed(reference)
+    launch.check_allowed(reference, os.environ)
     gpus, driver = None, None
     if reference.profile is not None and reference.profile.machine.get("gpus"):
         from collbench.machine.probe import read_gpus

@@ -23,8 +23,8 @@ class Mismatch:
     next: str
 
 
-def check_allowed(reference: Reference) -> None:
-    """Refuse what a launch must not set.
+def check_allowed(reference: Reference, environ: Mapping[str, str]) -> None:
+    """Refuse what a launch must not set; what stands in the environment already is not set by it.
 
     Raises:
         CollbenchError: a name outside the registry, or one that loads code without the profile's
@@ -38,7 +38,8 @@ def check_allowed(reference: Reference) -> None:
         raise CollbenchError(error.what, fix=error.fix, code=Exit.REFUSED) from error
     marked = reference.profile is not None and "loads-code" in reference.profile.hazards
     for name, value in reference.values.items():
-        if registry()[name].hazard == "loads-code" and not marked:
+        there = environ.get(name) == value
+        if registry()[name].hazard == "loads-code" and not marked and not there:
             raise CollbenchError(
                 f"{reference.path}: {name}={value!r:.80} names code or a file that decides for "
                 "the library, and the profile has no mark for it",

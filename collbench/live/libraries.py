@@ -114,4 +114,8 @@ def _prefixes(command: str, environ: Mapping[str, str]) -> list[Path]:
         if folder:
             prefixes.append(Path(folder))
     prefixes.append(program.resolve().parent.parent)
+    # Where pip puts packages of a system's Python: /usr/local, or the user's own folder.
+    prefixes += [prefix / "local" for prefix in prefixes]
+    if environ.get("HOME"):
+        prefixes.append(Path(environ["HOME"]) / ".local")
     return list(dict.fromkeys(prefixes))

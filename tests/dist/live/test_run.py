@@ -79,6 +79,14 @@ def test_what_could_run_code_is_refused(tmp_path: Path, line: str) -> None:
     assert (done.returncode, done.stdout) == (125, "")
 
 
+def test_a_file_that_the_environment_names_already_is_let_through(tmp_path: Path) -> None:
+    path = tmp_path / "x.env"
+    path.write_text("NCCL_TOPO_FILE=/etc/topo.xml\n")
+    assert run(str(path), "--", "true").returncode == 125
+    assert run(str(path), "--", "true", env={"NCCL_TOPO_FILE": "/etc/topo.xml"}).returncode == 0
+    assert run(str(path), "--", "true", env={"NCCL_TOPO_FILE": "/other"}).returncode == 125
+
+
 def test_strict_refuses_a_conflict_and_plain_run_says_it(env_file: Path) -> None:
     conflict = {"NCCL_PROTO": "Simple"}
     done = run(str(env_file), "--", "sh", "-c", "echo $NCCL_PROTO", env=conflict)
@@ -151,6 +159,22 @@ def test_the_library_is_the_one_the_command_will_load(tmp_path: Path, library: P
     assert codes(ref, inside) == []
     (inside / "libnccl.so.2").write_bytes(b"\x7fELF")
     assert codes(ref, inside) == ["stack.nccl_unknown"]
+
+
+def test_the_wheel_of_a_systems_python_is_found(tmp_path: Path) -> None:
+    from collbench.live.libraries import version_of, will_load
+
+    packages = tmp_path / "usr/local/lib/python3.12/dist-packages"
+    (packages / "nvidia/nccl/lib").mkdir(parents=True)
+    (packages / "nvidia/nccl/lib/libnccl.so.2").write_bytes(b"")
+    (packages / "nvidia_nccl_cu13-2.28.9.dist-info").mkdir()
+    python = tmp_path / "usr/bin/python3"
+    python.parent.mkdir()
+    python.write_bytes(b"\x7fELF")
+    python.chmod(0o755)
+    path = will_load("python3", {"PATH": str(python.parent)})
+    assert path is not None
+    assert version_of(path) == "2.28.9"
 
 
 def test_the_wheel_beside_the_commands_python_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -200,6 +201,40 @@ def test_a_wiped_block_alone_decides_nothing(start: Start) -> None:
         assert process is not None
         seen = Seen(process, block=environ_block.read(pid))
         assert {n: judge(seen, n, w).verdict for n, w in PROFILE.items()} == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_trees_drawn_at_random_get_the_exact_verdict(start: Start, seed: int) -> None:
+    """Every step that can change a variable, in any combination; the verdict follows from them."""
+    draw = random.Random(seed)
+    values = ["LL", "Simple", "LL,Simple"]
+
+    def some() -> dict[str, str]:
+        chosen = {n: draw.choice([w, *values]) for n, w in PROFILE.items()}
+        return {n: v for n, v in chosen.items() if draw.random() < 0.5}
+
+    steps: dict[str, Any] = {name: some() for name in ("launcher_sets", "sets", "sets_after")}
+    steps["unsets"] = [name for name in PROFILE if draw.random() < 0.2]
+    env, workers = {"FIRST": "1", **some()}, draw.randint(1, 3)
+    if draw.random() < 0.5:
+        steps["sets"]["FIRST"] = "222"  # then the title clears a part of the block only
+    tree = start(
+        env,
+        workers=workers,
+        method=draw.choice(["spawn", "fork"]),
+        title=draw.choice(["", "VLLM::Worker_TP{rank}", "sglang::scheduler_TP{rank}"]),
+        launcher_title=draw.choice(["", "vllm serve m"]),
+        **steps,
+    )
+    final = {**env, **steps["launcher_sets"], **steps["sets"], **steps["sets_after"]}
+    have = {n: v for n, v in final.items() if n not in steps["unsets"]}
+    expected = {
+        name: "absent" if name not in have else "live" if have[name] == want else "differs"
+        for name, want in PROFILE.items()
+    }
+    result = check(tree.pid)
+    seen = [{n: w.settings[n].verdict for n in PROFILE} for w in result.workers]
+    assert seen == [expected] * workers
 
 
 def test_another_users_process_is_unknown_with_the_permission_that_helps(
