@@ -21,6 +21,10 @@ from collbench.live.verify import Worker
 from collbench.profiles.store import Reference, load
 
 
+BUSY_PCT = 20
+"""Use from which on a low link speed is no longer power saving."""
+
+
 @dataclass(slots=True)
 class Server:
     """One server with its workers."""
@@ -118,12 +122,20 @@ def document(status: Status) -> dict[str, Any]:
     }
 
 
+def link_note(gpu: GpuState) -> str:
+    """Return what a GPU's link says: width always counts, speed only under load."""
+    if gpu.link_width and gpu.link_width_max and gpu.link_width < gpu.link_width_max:
+        return "narrower than the card and slot allow"
+    if not (gpu.link_gen and gpu.link_gen_max) or gpu.link_gen >= gpu.link_gen_max:
+        return ""
+    if gpu.idle:
+        return "low link speed saves power while idle"
+    if gpu.busy_pct is not None and gpu.busy_pct >= BUSY_PCT:
+        return "below its speed under load"
+    return ""
+
+
 def _plain_gpu(gpu: GpuState) -> dict[str, Any]:
-    narrow = bool(gpu.link_width and gpu.link_width_max and gpu.link_width < gpu.link_width_max)
-    slow = bool(gpu.link_gen and gpu.link_gen_max and gpu.link_gen < gpu.link_gen_max)
-    note = "narrower than the card and slot allow" if narrow else ""
-    if slow and not narrow:
-        note = "low link speed saves power while idle" if gpu.idle else "below its speed under load"
     return {
         "index": gpu.index,
         "name": printable(gpu.name),
@@ -135,7 +147,7 @@ def _plain_gpu(gpu: GpuState) -> dict[str, Any]:
         "link_gen_max": gpu.link_gen_max,
         "link_width": gpu.link_width,
         "link_width_max": gpu.link_width_max,
-        "link_note": note,
+        "link_note": link_note(gpu),
         "pids": gpu.pids,
     }
 
