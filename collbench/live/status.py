@@ -20,7 +20,6 @@ from collbench.live.text import printable
 from collbench.live.verify import Worker
 from collbench.profiles.store import Reference, load
 
-
 BUSY_PCT = 20
 """Use from which on a low link speed is no longer power saving."""
 
