@@ -17,7 +17,7 @@ from collbench.job import Run, Settings
 from collbench.lab import Lab
 from collbench.search.ablate import ablate
 from collbench.search.account import Account
-from collbench.search.budget import plan_launches, search_seconds
+from collbench.search.budget import plan_launches, rest_of_sweep, search_seconds
 from collbench.search.engine import Engine
 from collbench.search.events import Progress
 from collbench.search.front import front
@@ -65,6 +65,8 @@ class Study:
             strategy=options.strategy,
         )
         self.peers: Peers | None = None
+        self.launches: int | None = None
+        """Search launches, once the noise floor has fixed them."""
 
     def share(self, peers: Peers) -> None:
         """Search together with other nodes; this node's launches go into a study of its own."""
@@ -78,11 +80,19 @@ class Study:
         self.lab.ledger = self.ledger = Ledger(own)
 
     def _told(self, settings: Settings, run: Run, ratio: float | None) -> None:
-        left = None
-        if self.options.budget.seconds is not None:
-            left = max(0.0, self.options.budget.seconds - self.account.seconds())
+        left = self._left()
         shown = {} if key(settings) == key(self.reference) else dict(settings)
         self.progress.trial(shown, run.outcome, ratio, reason=run.reason, left_s=left)
+
+    def _left(self) -> float | None:
+        """Return the seconds that are left: of a time budget, else by the launches still due."""
+        if self.options.budget.seconds is not None:
+            return max(0.0, self.options.budget.seconds - self.account.seconds())
+        new = len(self.ledger.runs) - self.ledger.reused
+        if self.launches is None or not new:
+            return None
+        due = 2 * self.options.noise_pairs + self.launches + rest_of_sweep(self.account.pairs)
+        return max(0, due - len(self.ledger.runs)) * self.account.seconds() / new
 
     def run(self) -> StudyResult:
         """Run the phases in order."""
@@ -180,6 +190,7 @@ class Study:
             self.account.pairs,
             beside=options.beside,
         )
+        self.launches = launches
         size = self.space.size()
         share = 0.5 if options.beside else 5 / 6
         strategy, self.account.strategy = choose(options.strategy, size, int(launches * share))

@@ -13,6 +13,7 @@ from fake_lab import EFFECTS, SPACE, FakeLab
 from collbench.errors import CollbenchError
 from collbench.job import Settings
 from collbench.search.budget import Budget, parse_budget
+from collbench.search.events import Silent
 from collbench.search.options import Options
 from collbench.search.protocol import run
 from collbench.search.result import StudyResult
@@ -302,3 +303,20 @@ def test_pareto_keeps_the_front_and_recommends_its_knee() -> None:
     assert decode_only
     assert all(p.decode_ratio < 0.9 and p.prefill_ratio > 1.5 for p in decode_only)
     assert sum(p.knee for p in result.front) == 1
+
+
+def test_the_time_left_is_told_and_ends_near_zero() -> None:
+    class Listener(Silent):
+        left: list[float | None]
+
+        def trial(self, *args: Any, left_s: float | None = None, **given: Any) -> None:
+            self.left.append(left_s)
+
+    listener = Listener()
+    listener.left = []
+    options = Options(backend="nccl", beside=False, budget=Budget(launches=20))
+    run(FakeLab(), SPACE, options, optuna.storages.InMemoryStorage(), listener)
+    assert listener.left[:16] == [None] * 16
+    known = [left for left in listener.left if left is not None]
+    assert len(known) > 40
+    assert known[-1] < known[0]
