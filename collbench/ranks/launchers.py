@@ -116,8 +116,8 @@ class Launch:
     world_size: int
     local_rank: int
     local_world_size: int
-    node_rank: int
-    nnodes: int
+    node_rank: int = 0
+    nnodes: int = 1
     """1 where the launcher does not tell (mpirun); the store's `hosts` do."""
 
 
@@ -161,7 +161,9 @@ def detect(environ: Mapping[str, str] | None = None) -> Launch:
     by_hand = _torch(env, "env") if "RANK" in env and "WORLD_SIZE" in env else None
     inner = mpi or _srun(env)
     if inner is None:
-        return by_hand or _alone()
+        return by_hand or Launch(
+            launcher="none", rank=0, world_size=1, local_rank=0, local_world_size=1
+        )
     if by_hand is not None and (by_hand.rank, by_hand.world_size) != (inner.rank, inner.world_size):
         raise _contradiction(
             f"RANK={by_hand.rank} WORLD_SIZE={by_hand.world_size}",
@@ -217,8 +219,6 @@ def _mpirun(env: Mapping[str, str]) -> Launch | None:
             world_size=world,
             local_rank=local_rank,
             local_world_size=local_world,
-            node_rank=0,
-            nnodes=1,
         )
     )
 
@@ -262,18 +262,6 @@ def tasks_per_node(text: str) -> list[int]:
             )
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
-
-
-def _alone() -> Launch:
-    return Launch(
-        launcher="none",
-        rank=0,
-        world_size=1,
-        local_rank=0,
-        local_world_size=1,
-        node_rank=0,
-        nnodes=1,
-    )
 
 
 def _checked(launch: Launch) -> Launch:

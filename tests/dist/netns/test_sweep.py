@@ -1,0 +1,41 @@
+"""A sweep of Open MPI over two hosts and a slow cable: what it adopts, and what it never does."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.dist, pytest.mark.slow]
+
+SPEC = Path(__file__).parents[2] / "data" / "sweeps" / "hosts.toml"
+CALM_PCT = 8.0
+"""Noise floor up to which the gain must be seen; the cores of a busy machine hide the cable."""
+
+
+def test_a_second_connection_is_adopted_and_han_is_never_switched_off(
+    hosts: Any, tmp_path: Path
+) -> None:
+    hosts.link("1gbit")
+    try:
+        done = hosts.run(
+            "h0",
+            *("mpirun", "--host", "h0:2,h1:2", "--bind-to", "none", "-n", "4", sys.executable),
+            *("-m", "collbench.sweep", str(SPEC), "--out", "out", "--json-file", "doc.json"),
+            cwd=tmp_path,
+            timeout=500,
+        )
+    finally:
+        hosts.link(None)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    plain = json.loads((tmp_path / "doc.json").read_text())
+    assert "OMPI_MCA_coll_han_priority" not in plain["settings"]
+    assert plain["nranks"] == 4
+    if plain["noise_pct"] > CALM_PCT:
+        pytest.skip(f"the machine is busy: noise floor {plain['noise_pct']:.1f} %")
+    assert plain["verdict"] == "profile", plain["reason"]
+    assert list(plain["settings"]) == ["OMPI_MCA_btl_tcp_links"]
+    assert plain["interval"][1] < 1.0
+    profile = Path(plain["profile"])
+    assert "OMPI_MCA_btl_tcp_links=" in (tmp_path / profile / "profile.env").read_text()
