@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -27,16 +28,23 @@ TREE = Path(__file__).parent.parent / "tests" / "dist" / "live" / "tree.py"
 SETTINGS = {"NCCL_PROTO": "LL", "NCCL_MIN_NCHANNELS": "16"}
 
 
-def seconds(words: list[str], runs: int) -> list[float]:
-    """Return the wall times of several runs of a command."""
+def cpu_seconds() -> float:
+    """Return the CPU time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def seconds(words: list[str], runs: int) -> tuple[list[float], float]:
+    """Return the wall times of several runs of a command, and the CPU time of one."""
     times = []
+    spent = cpu_seconds()
     for _ in range(runs):
         began = time.monotonic()
         subprocess.run(
             [sys.executable, "-m", "collbench", *words], capture_output=True, check=False
         )
         times.append(time.monotonic() - began)
-    return times
+    return times, (cpu_seconds() - spent) / runs
 
 
 def main() -> int:
@@ -48,13 +56,16 @@ def main() -> int:
     results: dict[str, dict[str, Any]] = {}
 
     def measure(name: str, words: list[str], goal_s: float) -> None:
-        times = seconds(words, options.runs)
+        times, spent = seconds(words, options.runs)
         results[name] = {
             "median_s": round(median(times), 3),
             "least_s": round(min(times), 3),
+            "cpu_s": round(spent, 3),
             "goal_s": goal_s,
         }
-        print(f"{name:28} {median(times):.3f} s (least {min(times):.3f}, goal {goal_s})")
+        print(
+            f"{name:28} {median(times):.3f} s (least {min(times):.3f}, CPU {spent:.3f}, goal {goal_s})"
+        )
 
     for command in ("", *COMMANDS):
         measure(f"{command} --help".strip(), [*command.split(), "--help"], 0.25)
