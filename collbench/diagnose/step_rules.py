@@ -229,7 +229,9 @@ def _skew(reading: Reading, steps: StepFile, verify: Change, *, accounts: bool) 
         return []
     waits = {label: steps.get(label, "rank_wait_ms") or [] for label in PAIR}
     moves = {label: steps.get(label, "rank_transfer_ms") or [] for label in PAIR}
-    wait = median(waits["after"]) - (median(waits["before"]) if waits["before"] else 0)
+    # Of the ranks that wait: with two ranks, the late one would halve the median.
+    rest = {label: [w for rank, w in enumerate(waits[label]) if rank != late] for label in PAIR}
+    wait = median(rest["after"]) - (median(rest["before"]) if rest["before"] else 0)
     moved = median(moves["after"]) - median(moves["before"]) if all(moves.values()) else 0.0
     if moved > wait or wait < SKEW_SHARE * verify.delta:
         return []
