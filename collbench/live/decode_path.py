@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ _BYPASS_VARIABLES = {
     "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC": "FlashInfer's PCIe IPC kernel takes them",
     "VLLM_USE_NCCL_SYMM_MEM": "NCCL's symmetric kernels take all-reduces",
 }
+_WARNINGS = (
+    (b"custom allreduce is disabled", "the server's own all-reduce kernel is disabled"),
+    (b"falling back from auto to nccl", "all-reduces fall back from AUTO to NCCL"),
+)
+"""Lower-case parts of log lines (SGLang, vLLM, TensorRT-LLM)."""
 _CUSTOM_OFF = ("--disable-custom-all-reduce",)
 
 
@@ -51,6 +57,24 @@ def from_log(log: NcclLog) -> DecodePath | None:
     if first in NCCL_BACKENDS:
         return DecodePath(True, f"the log names {shown} for the tensor-parallel group", line)
     return DecodePath(False, f"the log names {shown}: {first} comes before NCCL", line)
+
+
+def from_warnings(path: Path) -> DecodePath | None:
+    """Return what a server's warnings say: that its own all-reduce kernel is off.
+
+    Printed on every machine with more than two PCIe GPUs; no fault.
+
+    Raises:
+        UnreadableError: the file cannot be read.
+    """
+    from collbench.readers.text import open_regular, stream
+
+    with open_regular(path) as file:
+        for number, raw, _ in stream(file):
+            for sign, what in _WARNINGS:
+                if sign in raw.lower():
+                    return DecodePath(True, f"the log says: {what}", number)
+    return None
 
 
 def from_process(

@@ -113,7 +113,7 @@ def verify(wanted: Wanted) -> Result:
     missing = max(0, wanted.nranks - len(workers)) if workers else 0
     server = selector.server_of(workers[0].seen.process) if workers else None
     guessed = any(worker.seen.process.pid in selector.guessed for worker in workers)
-    result = Result(workers, _decode_path(log, server, workers), [], missing, guessed)
+    result = Result(workers, _decode_path(log, wanted.log, server, workers), [], missing, guessed)
     result.findings = findings.of(
         result,
         wanted,
@@ -142,11 +142,18 @@ def _worker(seen: Seen, wanted: Wanted) -> Worker:
 
 
 def _decode_path(
-    log: NcclLog | None, server: Process | None, workers: list[Worker]
+    log: NcclLog | None, path: Path | None, server: Process | None, workers: list[Worker]
 ) -> DecodePath | None:
     said = decode_path.from_log(log) if log is not None else None
     if said is not None or server is None or not server.serves:
         return said
+    chosen = _by_options(server, workers)
+    if chosen.nccl is None and path is not None:
+        return decode_path.from_warnings(path) or chosen
+    return chosen
+
+
+def _by_options(server: Process, workers: list[Worker]) -> DecodePath:
     environ = workers[0].seen.environ or {}
     nranks = decode_path.tensor_parallel(server.words)
     return decode_path.from_process(server.words, environ, nranks)

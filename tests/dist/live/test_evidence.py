@@ -102,6 +102,17 @@ def test_options_and_variables_tell_it_for_sglang(start: Start) -> None:
 
 
 @OWN
+def test_a_warning_tells_that_the_servers_own_kernel_is_off(start: Start, tmp_path: Path) -> None:
+    tree = start(title="sglang::scheduler_TP{rank}", launcher_title="sglang.launch_server --tp 4")
+    log = tmp_path / "s.log"
+    log.write_text("x\nW: Custom allreduce is disabled because it's not supported on more than "
+                   "two PCIe-only GPUs.\n")  # fmt: skip
+    result = check(tree.pid, log=log)
+    assert result.path is not None
+    assert (result.path.nccl, result.path.line) == (True, 2)
+
+
+@OWN
 def test_what_a_server_overwrites_because_of_an_option_is_named(start: Start) -> None:
     tree = start(
         {"NCCL_CUMEM_ENABLE": "0"}, title="sglang::scheduler_TP{rank}",
