@@ -12,6 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import optuna
@@ -120,6 +121,11 @@ class Ledger:
         self._study.set_user_attr(f"{PREFIX}{stored.index:06d}", plain)
         self._use(stored, reused=False)
         return stored
+
+    def seconds_each(self) -> float | None:
+        """Return the median time of a launch, reused ones too; None where none was timed."""
+        known = [stored.run.seconds for stored in self.runs if stored.run.seconds > 0]
+        return median(known) if known else None
 
     def _use(self, stored: Stored, *, reused: bool) -> None:
         self.runs.append(stored)

@@ -65,8 +65,7 @@ class Study:
             strategy=options.strategy,
         )
         self.peers: Peers | None = None
-        self.launches: int | None = None
-        """Search launches, once the noise floor has fixed them."""
+        self.launches: int | None = None  # of the search, once the noise floor has fixed them
 
     def share(self, peers: Peers) -> None:
         """Search together with other nodes; this node's launches go into a study of its own."""
@@ -183,9 +182,10 @@ class Study:
     def _search(self, floor: Floor) -> History:
         options = self.options
         elapsed = self.account.seconds()
+        each = self.ledger.seconds_each() or floor.seconds_per_launch
         launches = plan_launches(
             options.budget,
-            floor.seconds_per_launch,
+            each,
             elapsed,
             self.account.pairs,
             beside=options.beside,
@@ -214,9 +214,7 @@ class Study:
             seed=options.seed,
             base=self.reference,
             peers=self.peers,
-            seconds_left=search_seconds(
-                options.budget, floor.seconds_per_launch, elapsed, self.account.pairs
-            ),
+            seconds_left=search_seconds(options.budget, each, elapsed, self.account.pairs),
         )
         engine.run()
         self.account.searched = searched(history)
