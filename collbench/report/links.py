@@ -12,6 +12,7 @@ from collbench.job import PairTimes, RankFacts
 from collbench.machine import Fingerprint, Gpu
 from collbench.report.parts import Cell, Drawing, Figure, Part, Section, Table
 from collbench.report.story import Story
+from collbench.report.values import is_time
 
 BOX_W, BOX_H, GAP, MARGIN, ROOT_W = 132, 58, 18, 32, 180
 
@@ -24,8 +25,8 @@ def section(story: Story) -> Section:
         parts.append(drawing)
     runs = [run for arm in story.arms for run in arm.runs if run.pairs]
     if runs:
-        names = _names(story.machine, runs[0].ranks, _ranks(runs[0].pairs))
         pairs = [pair for run in runs for pair in run.pairs]
+        names = _names(runs[0].ranks, _ranks(pairs))
         for field, title, unit, low_is_good in (
             ("latency_us", "Latency between pairs", "us", True),
             ("bandwidth_gbs", "Bandwidth between pairs", "GB/s", False),
@@ -40,7 +41,7 @@ def _ranks(pairs: Sequence[PairTimes]) -> list[int]:
     return sorted({pair.src for pair in pairs} | {pair.dst for pair in pairs})
 
 
-def _names(machine: Fingerprint | None, facts: Sequence[RankFacts], ranks: list[int]) -> list[str]:
+def _names(facts: Sequence[RankFacts], ranks: list[int]) -> list[str]:
     known = {fact.rank: fact for fact in facts}
     names = []
     for rank in ranks:
@@ -64,6 +65,7 @@ def _matrix(
         row: list[float | None] = []
         for dst in ranks:
             found = [getattr(p, field) for p in pairs if p.src == src and p.dst == dst]
+            found = [value for value in found if is_time(value)]
             row.append(float(median(found)) if found else None)
         grid.append(row)
     flat = [value for row in grid for value in row if value is not None]

@@ -82,7 +82,8 @@ def log_axis(title: str, values: Sequence[float], *, fine: bool = False) -> dict
         values: What is drawn.
         fine: Label closer, for ratios that lie around 1.
     """
-    low, high = min(values), max(values)
+    positive = [value for value in values if 1e-12 < value < 1e12]
+    low, high = min(positive, default=1.0), max(positive, default=10.0)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     factors = (1, 1.1, 1.25, 1.5, 2, 3, 5, 7, 8, 9, 9.5) if fine else (1, 2, 5)
     ticks = [factor * 10.0**decade for decade in decades for factor in factors]

@@ -84,7 +84,7 @@ def _per_rank(story: Story) -> list[Part]:
         ranks: dict[int, list[tuple[float, float]]] = {}
         for run in arm.runs:
             step = run.step
-            if run.outcome != "ok" or step is None or len(step.nocomm_us) < 2:
+            if run.outcome != "ok" or step is None or len(step.nocomm_us) != len(step.total_us):
                 continue
             if all(step.total_us) and all(step.nocomm_us):
                 for rank, (total, bare) in enumerate(

@@ -9,6 +9,7 @@ from typing import Any
 from collbench.report import plots
 from collbench.report.parts import Cell, Figure, Part, Section, Table
 from collbench.report.story import Story, Trial
+from collbench.report.values import is_time
 
 
 def section(story: Story) -> Section:
@@ -39,7 +40,7 @@ def named(settings: Mapping[str, str]) -> str:
 
 
 def _history(trials: list[Trial]) -> Figure:
-    good = [t for t in trials if t.value_us is not None and t.outcome == "ok"]
+    good = [t for t in trials if is_time(t.value_us) and t.outcome == "ok"]
     candidates = [t for t in good if t.settings]
     defaults = [t for t in good if not t.settings]
     unit, scale = _unit(good)

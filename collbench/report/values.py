@@ -58,6 +58,11 @@ def ratio_of(
     return Value(mid=mid, low=low, high=high, launches=min(len(candidate), len(default)))
 
 
+def is_time(value: float | None) -> bool:
+    """Return whether a number can be a time: clocks give neither zero nor less nor days."""
+    return value is not None and 0 < value < 1e11
+
+
 def timed(run: Run) -> list[CaseTimes]:
     """Return the cases of a launch that have times."""
     if run.outcome != "ok":
@@ -65,13 +70,22 @@ def timed(run: Run) -> list[CaseTimes]:
     return [case for case in run.cases if case.error is None and any(case.times_us)]
 
 
+def _launch(times_us: list[list[float]], how: str) -> float | None:
+    """Return the value of one launch; None where no window is shared or it is no time."""
+    if not times_us or not all(times_us):
+        return None
+    value = stats.launch_value(times_us, how)
+    return value if is_time(value) else None
+
+
 def case_launches(arm: Arm, backend: str) -> dict[Case, list[float]]:
     """Return, per case, one value a launch in microseconds a call."""
     found: dict[Case, list[float]] = {}
     for run in arm.runs:
         for times in timed(run):
-            how = stats.reduction(backend, times.case.mode)
-            found.setdefault(times.case, []).append(stats.launch_value(times.times_us, how))
+            value = _launch(times.times_us, stats.reduction(backend, times.case.mode))
+            if value is not None:
+                found.setdefault(times.case, []).append(value)
     return found
 
 
@@ -111,9 +125,13 @@ def step_value(arm: Arm, backend: str) -> StepValue | None:
     for run in arm.runs:
         if run.outcome != "ok" or run.step is None or not any(run.step.total_us):
             continue
-        totals.append(stats.launch_value(run.step.total_us, how))
-        if any(run.step.nocomm_us):
-            nocomms.append(stats.launch_value(run.step.nocomm_us, how))
+        total = _launch(run.step.total_us, how)
+        if total is None:
+            continue
+        totals.append(total)
+        bare = _launch(run.step.nocomm_us, how)
+        if bare is not None:
+            nocomms.append(bare)
     if not totals:
         return None
     both = len(nocomms) == len(totals)
