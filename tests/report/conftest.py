@@ -252,7 +252,7 @@ def make_study(tmp_path: Path) -> Callable[..., Path]:
                 "run": to_plain(run),
             }
             rows.append((1, f"{PREFIX}{number:06d}", json.dumps(plain)))
-            if run.step and number < 60:
+            if run.step and number < 30:
                 done.append(
                     optuna.create_trial(
                         params={k: line["env"].get(k, "unset") for k in knobs},
