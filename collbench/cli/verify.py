@@ -85,8 +85,8 @@ def verify(
 
 
 def _lines(result: Result, wanted: Wanted, *, timed_out: bool) -> Iterator[str]:
-    from collbench.live.findings import name_of, safe_title
     from collbench.live.text import printable, shown_value
+    from collbench.live.wording import name_of, safe_title
     from collbench.profiles import MARKERS
 
     if not result.workers:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collbench.live import libraries
-from collbench.live.processes import Process
-from collbench.live.text import printable, safe_arguments, shown_value
+from collbench.live.text import shown_value
+from collbench.live.wording import finding, name_of
 from collbench.profiles import MARKERS
 
 if TYPE_CHECKING:
@@ -25,12 +25,16 @@ def of(
     log: NcclLog | None,
     hidden: Sequence[int],
     driver: str | None = None,
+    way: tuple[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the findings, most important first."""
     workers = result.workers
     found: list[dict[str, Any]] = []
     if workers:
         found += _verdicts(workers, writes)
+        if way is not None and any(_lacks(worker) for worker in workers):
+            text = f"the workers were launched through {way[0]}, where variables get lost"
+            found.append(finding("env.lost_in_launcher", text, way[1], confidence="low"))
         found += _ranks(result, wanted)
         found += _unknown(workers, hidden)
     if result.guessed:
@@ -63,30 +67,6 @@ def of(
     for note in notes[:8]:
         found.append(finding("log.not_this_run", note, "give the log of the running server"))
     return found
-
-
-def finding(
-    code: str, evidence: str, following: str, *, confidence: str = "high", line: int | None = None
-) -> dict[str, Any]:
-    """Return one finding, its texts made printable."""
-    return {
-        "code": code,
-        "line": line,
-        "confidence": confidence,
-        "evidence": printable(evidence),
-        "next": printable(following),
-    }
-
-
-def safe_title(process: Process) -> str:
-    """Return a process's title, printable and without secrets."""
-    return printable(" ".join(safe_arguments(process.arguments)) or f"[{process.name}]")
-
-
-def name_of(worker: Worker) -> str:
-    """Return how a worker is named in texts: ``rank 3 (pid 41)``."""
-    pid = f"pid {worker.seen.process.pid}"
-    return pid if worker.rank is None else f"rank {worker.rank} ({pid})"
 
 
 def _verdicts(workers: list[Worker], writes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -131,6 +111,10 @@ def _verdicts(workers: list[Worker], writes: Mapping[str, Any]) -> list[dict[str
                 )
             )
     return found
+
+
+def _lacks(worker: Worker) -> bool:
+    return any(j.verdict == "absent" for n, j in worker.settings.items() if n not in MARKERS)
 
 
 def _because(option: str) -> str:

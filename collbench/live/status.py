@@ -11,13 +11,13 @@ from collbench.errors import CollbenchError
 from collbench.live import gpus, processes, server_log
 from collbench.live.clock import started_at
 from collbench.live.evidence import judge, look
-from collbench.live.findings import safe_title
 from collbench.live.gpus import GpuState
 from collbench.live.processes import Process
 from collbench.live.select import Selector
 from collbench.live.server_log import LogState
 from collbench.live.text import printable
 from collbench.live.verify import Worker
+from collbench.live.wording import safe_title
 from collbench.profiles.store import Reference, load
 
 BUSY_PCT = 20

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from collbench.knobs import registry
 from collbench.knobs.servers import chosen_writes
-from collbench.live import decode_path, findings, gpus, processes, rooted
+from collbench.live import decode_path, findings, gpus, launchers, processes, rooted
 from collbench.live.decode_path import DecodePath
 from collbench.live.evidence import Judged, Seen, judge, look
 from collbench.live.processes import Process
 from collbench.live.select import Selector
 from collbench.live.text import printable, shown_value
+from collbench.live.wording import safe_title
 from collbench.profiles import MARKERS
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def verify(wanted: Wanted) -> Result:
         log=log,
         hidden=sorted(selector.hidden),
         driver=driver,
+        way=launchers.way_of(workers[0].seen.process, table) if workers else None,
     )
     return result
 
@@ -187,7 +189,7 @@ def _plain_worker(worker: Worker) -> dict[str, Any]:
     process = worker.seen.process
     return {
         "pid": process.pid,
-        "title": findings.safe_title(process),
+        "title": safe_title(process),
         "rank": worker.rank,
         "verdict": worker.verdict,
         "settings": {

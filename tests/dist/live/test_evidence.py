@@ -102,6 +102,27 @@ def test_options_and_variables_tell_it_for_sglang(start: Start) -> None:
 
 
 @OWN
+@pytest.mark.parametrize(
+    ("launcher", "word"),
+    [
+        ("/opt/ray/raylet/raylet --raylet_socket_name=x", "ray start"),
+        ("slurmstepd: [17.0]", "--target slurm"),
+        ("prted --debug-daemons", "mpirun -x"),
+        ("tmux: server", "in the pane"),
+        ("containerd-shim-runc-v2 -id x", "--env-file"),
+    ],
+)
+def test_where_variables_get_lost_is_told_by_the_launcher(
+    start: Start, launcher: str, word: str
+) -> None:
+    lost = start({}, title="VLLM::Worker_TP{rank}", launcher_title=launcher)
+    (found,) = [f for f in check(lost.pid).findings if f["code"] == "env.lost_in_launcher"]
+    assert word in found["next"]
+    fine = start(title="VLLM::Worker_TP{rank}", launcher_title=launcher)
+    assert "env.lost_in_launcher" not in [f["code"] for f in check(fine.pid).findings]
+
+
+@OWN
 def test_a_warning_tells_that_the_servers_own_kernel_is_off(start: Start, tmp_path: Path) -> None:
     tree = start(title="sglang::scheduler_TP{rank}", launcher_title="sglang.launch_server --tp 4")
     log = tmp_path / "s.log"
