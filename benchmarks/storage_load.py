@@ -163,12 +163,14 @@ def load(
     with tempfile.TemporaryDirectory() as name:
         logs = [Path(name) / f"{index}.log" for index in range(clients)]
         began = time.monotonic()
+        parent = os.getpid()
         pids = []
         for index, log in enumerate(logs):
             pid = os.fork()
             if pid == 0:
                 code = 1
                 try:
+                    die_with_parent(parent)
                     client(url, index, log, pause_s, end_s)
                     code = 0
                 finally:

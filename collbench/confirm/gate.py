@@ -36,8 +36,12 @@ class Limits:
 
     @property
     def gain(self) -> float:
-        """Return the least gain that is adopted, as a fraction."""
-        return max(self.min_gain, 0.5 * self.sd)
+        """Return the least gain that is adopted, as a fraction below 1.
+
+        Capped: on a machine so busy that the noise floor passes 180 %, no gain is ever sure, but
+        the gate must still be able to say so.
+        """
+        return max(self.min_gain, min(0.5 * self.sd, 0.9))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
