@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from collbench.cli.fleet import fleet as command
 from collbench.errors import CollbenchError
@@ -19,6 +20,7 @@ from collbench.fleet.table import document, text
 from collbench.profiles import Profile, Scope
 from collbench.profiles.store import publish
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = {"NCCL_MIN_NCHANNELS": "16"}
 
 
@@ -203,6 +205,15 @@ def test_control_characters_of_a_host_do_not_reach_the_terminal(tmp_path: Path) 
     leave_profile(tmp_path, "a", kernel="6.1\x1b[2J")
     leave_profile(tmp_path, "b", kernel="6.1")
     assert "\x1b" not in text(document(collect(tmp_path)))
+
+
+def test_the_document_is_what_its_schema_says(tmp_path: Path) -> None:
+    leave_profile(tmp_path, "a")
+    leave_profile(tmp_path, "b", driver="570.9")
+    leave_pairs(tmp_path, "c", 50.0)
+    leave_check(tmp_path, "a", "regressed", "2026-11-29T21:00:00Z", 1.08)
+    schema = json.loads((ROOT / "docs" / "schema" / "fleet.json").read_text())
+    Draft202012Validator(schema).validate(document(collect(tmp_path)))
 
 
 def test_the_command_exits_3_and_prints_one_document(tmp_path: Path) -> None:

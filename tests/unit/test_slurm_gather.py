@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from collbench.errors import CollbenchError
 from collbench.slurm.control import State, _tasks
 from collbench.slurm.gather import class_verdicts, document, gather
 from collbench.slurm.table import progress_line, task_table
 
+ROOT = Path(__file__).parents[2]
 FASTER = {
     "schema": 1,
     "command": "sweep",
@@ -90,6 +92,14 @@ def test_an_old_document_of_a_task_that_runs_again_does_not_end_it(tmp_path: Pat
     tasks = gather(tmp_path, "7", {0: State(task=0, state="RUNNING")})
     assert tasks[0].state == "RUNNING"
     assert progress_line(tasks) == "1 running"
+
+
+def test_the_document_is_what_its_schema_says(tmp_path: Path) -> None:
+    leave(tmp_path, 0, FASTER, node="n1")
+    leave(tmp_path, 1, KEEP, node="n2")
+    schema = json.loads((ROOT / "docs" / "schema" / "slurm.json").read_text())
+    plain = json.loads(json.dumps(document("7", gather(tmp_path, "7", {}, tasks=3))))
+    Draft202012Validator(schema).validate(plain)
 
 
 def test_nothing_known_of_a_job_is_an_error_with_the_next_step(tmp_path: Path) -> None:
