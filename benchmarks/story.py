@@ -3,9 +3,10 @@
     python -m benchmarks.story --backend mpi  --out results/MACHINE/story.json
     python -m benchmarks.story --backend nccl --out results/MACHINE/story.json   (2 GPUs)
 
-1. Time the default and the settings with `collbench bench`, in turns; publish them as a profile.
+1. Time the default and the settings with `collbench bench`; publish them as a profile.
 2. Start a server with the profile: the baseline. Start it again without: `collbench diagnose` has
-   to name env.profile_absent first, its expected cost within 25 % of the measured change.
+   to name env.profile_absent first, its expected cost within 25 % of the measured change. All of
+   this in turns.
 3. Start it with the profile and one rank slowed by compute: verify.skew_not_transfer first.
 
 Exit code 1 if a step of the story is not told rightly. CPU hosts change their speed between
@@ -53,6 +54,9 @@ class Scene:
     late_us: float
     nranks: int = 2
     launches: int = 2
+    turns: int = 3
+    starts: int = 1
+    """Of the server, with and without the profile, in each turn."""
     steps: int = 60
 
 
@@ -61,10 +65,10 @@ SCENES = {
         "mpi",
         {"OMPI_MCA_btl_sm_eager_limit": "65536", "OMPI_MCA_btl_sm_max_send_size": "262144"},
         16384,
-        40,
+        100,
         "eager",
-        late_us=150.0,
-        steps=150,
+        late_us=60.0,
+        starts=3,
     ),
     "nccl": Scene("nccl", {"NCCL_MIN_NCHANNELS": "16"}, 262144, 123, "graph", late_us=50.0),
 }
@@ -75,7 +79,7 @@ class Told:
     """What came of one attempt."""
 
     profile: str = ""
-    bench_us: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
     absent: dict[str, Any] = field(default_factory=dict)
     late: dict[str, Any] = field(default_factory=dict)
 
@@ -135,20 +139,14 @@ def bench(scene: Scene, env_file: Path | None, folder: Path) -> RunRecord:
     return load_record(Path(json.loads(document.read_text())["record"]), RunRecord)
 
 
-def make_profile(scene: Scene, folder: Path) -> tuple[Path, dict[str, float]]:
-    """Measure both arms in turns and publish them as a profile; return it and the latencies."""
-    env_file = folder / "draft.env"
-    env_file.write_text("".join(f"{name}={value}\n" for name, value in scene.settings.items()))
-    arms: dict[str, list[RunRecord]] = {"default": [], "profile": []}
-    for arm in ("default", "profile", "profile", "default"):
-        arms[arm].append(bench(scene, env_file if arm == "profile" else None, folder))
+def publish_profile(scene: Scene, records: Mapping[str, list[RunRecord]], folder: Path) -> Path:
+    """Publish what was measured of both arms as a profile; its id does not depend on the times."""
     joined = {
-        arm: records[0].model_copy(
-            update={"launches": [run for record in records for run in record.launches]}
+        arm: found[0].model_copy(
+            update={"launches": [run for record in found for run in record.launches]}
         )
-        for arm, records in arms.items()
+        for arm, found in records.items()
     }
-    us = {arm: results(record).cases[0].p50_us for arm, record in joined.items()}
     machine = joined["default"].machine.model_dump(mode="json")
     profile = Profile(
         backend=scene.backend,
@@ -157,7 +155,7 @@ def make_profile(scene: Scene, folder: Path) -> tuple[Path, dict[str, float]]:
         machine=machine,
     )
     files = {f"records/{arm}.json": dump(record) for arm, record in joined.items()}
-    return publish(folder / "results", machine_slug(machine), profile, files=files), us
+    return publish(folder / "results", machine_slug(machine), profile, files=files)
 
 
 @contextmanager
@@ -173,8 +171,8 @@ def server(
     if scene.backend == "mpi":
         from collbench.pool.mpi import find_mpirun
 
-        launcher = [find_mpirun()[0], "--host", f"localhost:{scene.nranks}", "--bind-to", "none",
-                    "-n", str(scene.nranks), sys.executable]  # fmt: skip
+        launcher = [find_mpirun()[0], "--bind-to", "core:overload-allowed", "--map-by",
+                    "core:oversubscribe", "-n", str(scene.nranks), sys.executable]  # fmt: skip
     else:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                     "--nproc-per-node", str(scene.nranks)]  # fmt: skip
@@ -215,20 +213,42 @@ def diagnose(profile: Path, before: Path, after: Path, pid: int) -> dict[str, An
 def tell(scene: Scene, folder: Path) -> Told:
     """Tell the story once."""
     told = Told()
-    profile, told.bench_us = make_profile(scene, folder)
-    reference = load(profile)
+    draft = folder / "draft.env"
+    draft.write_text("".join(f"{name}={value}\n" for name, value in scene.settings.items()))
+    records: dict[str, list[RunRecord]] = {"default": [], "profile": []}
+    paths = {name: folder / f"{name}.json" for name in ("before", "after", "late")}
+    # Benches and servers in turns: the host changes its speed, for all of them alike.
+    for turn in range(1, scene.turns + 1):
+        records["profile"].append(bench(scene, draft, folder))
+        records["default"].append(bench(scene, None, folder))
+        profile = publish_profile(scene, records, folder)
+        reference = load(profile)
+        for start in range(1, scene.starts + 1):
+            before = folder / f"before-{turn}-{start}.json"
+            with server(scene, reference.values, before, "before"):
+                add_runs(paths["before"], before)
+            after = folder / f"after-{turn}-{start}.json"
+            with server(scene, {}, after, "after") as pid:
+                add_runs(paths["after"], after)
+                if (turn, start) == (scene.turns, scene.starts):
+                    told.absent = diagnose(profile, paths["before"], paths["after"], pid)
+    with server(scene, reference.values, paths["late"], "after", late=True) as pid:
+        told.late = diagnose(profile, paths["before"], paths["late"], pid)
     told.profile = reference.id
-    before, after, late = (folder / name for name in ("before.json", "after.json", "late.json"))
-    with server(scene, reference.values, before, "before"):
-        pass
-    with server(scene, {}, after, "after") as pid:
-        told.absent = diagnose(profile, before, after, pid)
-    with server(scene, reference.values, late, "after", late=True) as pid:
-        told.late = diagnose(profile, before, late, pid)
-    for name, path in (("before", before), ("after", after), ("late", late)):
-        steps = json.loads(path.read_text())["runs"][0]["verify_ms"]
-        told.bench_us[f"{name}_step_ms"] = median(steps)
+    for arm, found in records.items():
+        values = [us for record in found for us in results(record).cases[0].values_us]
+        told.figures[f"bench_{arm}_us"] = round(median(values), 3)
+    for name, path in paths.items():
+        runs = json.loads(path.read_text())["runs"]
+        steps = [ms for run in runs for ms in run["verify_ms"]]
+        told.figures[f"server_{name}_step_ms"] = round(median(steps), 4)
     return told
+
+
+def add_runs(path: Path, launch: Path) -> None:
+    """Add the run of one launch to a file of step timings, as a repeat."""
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    path.write_text(json.dumps({"runs": [*runs, *json.loads(launch.read_text())["runs"]]}))
 
 
 def main() -> int:
@@ -245,7 +265,7 @@ def main() -> int:
         faults = told.faults()
         attempts.append({**told.__dict__, "faults": faults})
         print(f"attempt {number}: {'told' if not faults else '; '.join(faults)}", flush=True)
-        print(f"  {json.dumps(told.bench_us)}", flush=True)
+        print(f"  {json.dumps(told.figures)}", flush=True)
         for name, said in (("without", told.absent), ("late", told.late)):
             print(f"  {name}: {said.get('summary')}", flush=True)
         if not faults:

@@ -13,7 +13,7 @@ ATTEMPTS = 3
 
 
 def test_a_lost_profile_and_a_late_rank_are_told_apart(tmp_path: Path) -> None:
-    scene = dataclasses.replace(story.SCENES["mpi"], launches=1)
+    scene = dataclasses.replace(story.SCENES["mpi"], launches=1, turns=2)
     told = []
     for attempt in range(ATTEMPTS):
         folder = tmp_path / str(attempt)

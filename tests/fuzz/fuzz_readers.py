@@ -6,6 +6,8 @@ With an empty CORPUS folder, the case files are copied there first.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import shutil
 import sys
 import tempfile
@@ -14,8 +16,15 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["collbench"]):
+    import collbench.diagnose
+    import collbench.readers
     from collbench.diagnose.inspection import inspect_file
     from collbench.readers import Given
+
+    # They are imported when they are needed; what is imported later is not instrumented.
+    for package in (collbench.readers, collbench.diagnose):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
 
 CASES = Path(__file__).parent.parent / "data" / "cases"
 FOLDER = Path(tempfile.mkdtemp(prefix="collbench-fuzz-"))
