@@ -181,7 +181,10 @@ def _last_line(folder: Path, job: str, index: int) -> str:
                 lines = file.read().decode(errors="replace").replace("\r", "\n").splitlines()
         except OSError:
             continue
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        said = [line.strip() for line in lines if line.strip()]
+        # what went wrong is a line of ours; its fix stands below it
+        ours = [line for line in said[-4:] if line.startswith("collbench: ")]
+        last = (ours or said or [""])[-1]
         return "".join(char for char in last if char.isprintable())[:160]
     return ""
 

@@ -67,6 +67,14 @@ def test_a_task_without_a_document_is_in_the_table_with_its_state_and_last_line(
     assert document("7", tasks)["exit_code"] == 1
 
 
+def test_why_a_node_was_set_aside_is_in_the_table(tmp_path: Path) -> None:
+    leave(tmp_path, 0, node="n1", code="5")
+    reason = "collbench: node n1 is set aside: cpus is 4 here, 2 in the class"
+    (tmp_path / "7.log").write_text(f"[ 2.0 s] 2 ranks\n{reason}\n  fix: tune it alone\n")
+    tasks = gather(tmp_path, "7", {})
+    assert (tasks[0].state, tasks[0].exit_code, tasks[0].last_line) == ("FAILED", 5, reason)
+
+
 def test_settings_are_good_for_the_class_from_two_nodes_on(tmp_path: Path) -> None:
     leave(tmp_path, 0, FASTER, node="n1")
     leave(tmp_path, 1, FASTER, node="n1")
