@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from collbench.files import write_atomic
@@ -82,6 +82,8 @@ class Told:
     figures: dict[str, float] = field(default_factory=dict)
     absent: dict[str, Any] = field(default_factory=dict)
     late: dict[str, Any] = field(default_factory=dict)
+    noise: float = 0.0
+    """Middle half of an arm's launches over their median, in the arm where it is widest."""
 
     def faults(self) -> list[str]:
         """Return where the story is not told rightly."""
@@ -235,13 +237,18 @@ def tell(scene: Scene, folder: Path) -> Told:
     with server(scene, reference.values, paths["late"], "after", late=True) as pid:
         told.late = diagnose(profile, paths["before"], paths["late"], pid)
     told.profile = reference.id
+    launches: dict[str, list[float]] = {}
     for arm, found in records.items():
         values = [us for record in found for us in results(record).cases[0].values_us]
-        told.figures[f"bench_{arm}_us"] = round(median(values), 3)
+        launches[f"bench_{arm}_us"] = values
     for name, path in paths.items():
         runs = json.loads(path.read_text())["runs"]
-        steps = [ms for run in runs for ms in run["verify_ms"]]
-        told.figures[f"server_{name}_step_ms"] = round(median(steps), 4)
+        launches[f"server_{name}_step_ms"] = [median(run["verify_ms"]) for run in runs]
+    for name, values in launches.items():
+        told.figures[name] = round(median(values), 4)
+        if len(values) > 1:
+            low, _, high = quantiles(values, n=4, method="inclusive")
+            told.noise = max(told.noise, (high - low) / median(values))
     return told
 
 
@@ -274,6 +281,8 @@ def main() -> int:
         document = {
             "created": now_utc(),
             "command": "python -m benchmarks.story " + " ".join(sys.argv[1:]),
+            "scheduler": {0: "other", 1: "fifo", 2: "round robin"}.get(os.sched_getscheduler(0)),
+            "load_average": os.getloadavg(),
             "attempts": attempts,
             "told": not faults,
         }

@@ -51,7 +51,7 @@ def load_steps(paths: list[Path]) -> tuple[StepFile, list[str]]:
             run.accept_len,
             run.tok_s,
             run.repeats,
-            found.known | run.known,
+            known=found.known | run.known,
         )
     return both, cannot_tell
 

@@ -49,6 +49,8 @@ class Run:
     tok_s: list[float] = field(default_factory=list)
     repeats: list[list[float]] = field(default_factory=list)
     """Step times of each repeat, where the file tells repeats apart."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Name of a repeat -> its place in `repeats`, in files of one step a row."""
     known: dict[str, Any] = field(default_factory=dict)
     """batch, draft_tokens, graph, count, bytes, latency_us, table_us, protocol, protocols, ..."""
 
@@ -180,6 +182,12 @@ def _samples(run: Run, item: Mapping[str, Any]) -> None:
         held += values
         if kind[0] == "verify_ms" and len(values) > 1:
             run.repeats.append(values)
+        elif kind[0] == "verify_ms" and item.get("repeat") not in (None, ""):
+            # One step a row: the rows of a repeat belong together.
+            at = run.rows.setdefault(str(item["repeat"]), len(run.repeats))
+            if at == len(run.repeats):
+                run.repeats.append([])
+            run.repeats[at] += values
 
 
 def numbers(values: Iterable[Any], factor: float = 1.0) -> list[float]:

@@ -262,6 +262,15 @@ def test_repeats_that_differ_among_themselves_hide_a_change() -> None:
     assert codes(inspect(json.dumps({"runs": runs}))) == ["noise.too_noisy"]
 
 
+def test_rows_of_one_repeat_belong_together() -> None:
+    text = "run,repeat,verify_ms\n"
+    for repeat, shift in enumerate((-2, 0, 2)):
+        text += "".join(
+            f"before,{repeat},{v + shift}\nafter,{repeat},{v + shift + 1}\n" for v in BEFORE
+        )
+    assert codes(inspect(text)) == ["noise.too_noisy"]
+
+
 def test_columns_of_a_csv_tell_what_belongs_to_each_run() -> None:
     text = "run,verify_ms,graph,allreduce_count,idle_us,batch\n"
     text += "".join(f"before,{v},true,100,20,8\n" for v in BEFORE) + "".join(
