@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -232,6 +232,7 @@ def test_a_folder_without_results_is_an_error_with_the_next_step(tmp_path: Path,
     assert "--out" in caught.value.fix
 
 
+@settings(deadline=None)  # a busy machine is slow
 @given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(), st.lists))
 def test_any_field_of_a_record_may_be_wrong(
     tmp_path_factory: pytest.TempPathFactory, junk: Any

@@ -1,7 +1,7 @@
 """Which rank a process is, from the variables of one launcher or of several at once."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collbench.errors import CollbenchError
@@ -184,6 +184,7 @@ def test_tasks_per_node_are_unfolded(text: str, counts: list[int]) -> None:
     assert tasks_per_node(text) == counts
 
 
+@settings(deadline=None)  # a busy machine is slow
 @given(st.text(max_size=20))
 def test_any_text_for_tasks_per_node_is_read_or_refused(text: str) -> None:
     try:
