@@ -131,6 +131,7 @@ def main() -> int:
             "cpu": machine.get("cpu"),
             "python": machine.get("python"),
             "load_average": os.getloadavg(),
+            "scheduler": {0: "other", 1: "fifo", 2: "round robin"}.get(os.sched_getscheduler(0)),
             "limit_s": LIMIT_S,
             "limit_mb": LIMIT_MB,
             "logs": found,
