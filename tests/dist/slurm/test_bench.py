@@ -13,13 +13,20 @@ SCRIPTS = Path(__file__).parents[3] / "slurm"
 SMALL = ("--sizes", "4K", "--collective", "all_reduce", "--mode", "eager", "--launches", "1")
 
 
-def sbatch(slurm: Any, script: str, *words: str, options: tuple[str, ...] = ()) -> tuple[str, str]:
+def sbatch(
+    slurm: Any,
+    script: str,
+    *words: str,
+    options: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+) -> tuple[str, str]:
     """Run a shipped script to its end; return the state of the job and its log."""
     folder = slurm.folder / "work"
     folder.mkdir(exist_ok=True)
-    job = slurm.check(
-        "sbatch", "--parsable", *options, str(SCRIPTS / script), *words, cwd=folder
-    ).strip()
+    command = ("sbatch", "--parsable", *options, str(SCRIPTS / script), *words)
+    done = slurm.run(*command, cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
     state = slurm.wait(job)
     return state, (folder / f"collbench-{job}.log").read_text()
 
@@ -47,6 +54,19 @@ def test_two_nodes_bench_as_one_world(slurm: Any, tmp_path: Path, script: str) -
     record = record_of(tmp_path)
     assert [run["outcome"] for run in record["launches"]] == ["ok"], log
     assert record["nranks"] == 2
+
+
+def test_trials_of_mpi_span_the_nodes_of_the_job(slurm: Any, tmp_path: Path) -> None:
+    # rank 0 of the step starts mpirun for each trial; its daemons come by srun, inside the step
+    own = {"COLLBENCH_MPIRUN_ARGS": "--bind-to none", "OMPI_MCA_mpi_yield_when_idle": "1"}
+    words = ("bench", "--backend", "mpi", *SMALL, "--out", str(tmp_path))
+    state, log = sbatch(slurm, "nodes-srun.sbatch", *words, env=own)
+    assert state == "COMPLETED", log
+    record = record_of(tmp_path)
+    assert [run["outcome"] for run in record["launches"]] == ["ok"], log
+    assert record["nranks"] == 2
+    daemons = (slurm.folder / "slurmd.n2.log").read_text()
+    assert ".1 request from" in daemons, "a step of mpirun's daemons ran on the second node"
 
 
 def test_the_job_ends_with_the_exit_code_of_the_command(slurm: Any, tmp_path: Path) -> None:
