@@ -23,11 +23,11 @@ quickstart: $(BIN)/installed ## Set up and tune Open MPI's collectives on this m
 	$(BIN)/torchrun --standalone --nproc-per-node 4 -m collbench.sweep sweeps/quickstart.toml
 
 test: $(BIN)/installed lint ## Set up and pass every test this machine can run
-	$(BIN)/python -m pytest -q -m "not dist and not gpu and not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not dist and not gpu and not slow"
 	$(BIN)/python -m pytest -q -m "(dist or slow) and not gpu"
 
 test-fast: $(BIN)/installed ## The fast lane: under a minute, no processes, no torch
-	$(BIN)/python -m pytest -q -m "not dist and not gpu and not slow"
+	$(BIN)/python -m pytest -q -n auto -m "not dist and not gpu and not slow"
 
 test-dist: $(BIN)/installed ## Real processes: MPI, Gloo, torchrun
 	$(BIN)/python -m pytest -q -m "(dist or slow) and not gpu"
