@@ -146,7 +146,8 @@ def _summary(verdict: Verdict, found: list[Finding], evidence: Evidence) -> str:
     delta = "" if evidence.delta_ms is None else f", step {evidence.delta_ms:+.3f} ms"
     live = "" if evidence.live is None else f", profile {evidence.live}"
     if not found:
-        return f"{verdict.replace('_', ' ')}{delta}{live}: no cause found"
+        said = "nothing slower than it was" if verdict == "no_change" else "no cause found"
+        return f"{verdict.replace('_', ' ')}{delta}{live}: {said}"
     first = found[0]
     cost = "" if first.expected_ms is None else f" ({first.expected_ms:+.3f} ms expected)"
     return f"{verdict.replace('_', ' ')}{delta}{live}: {first.code}{cost}: {first.evidence}"
