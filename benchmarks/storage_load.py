@@ -1,9 +1,10 @@
 """Many nodes on one study in a real PostgreSQL: is a trial lost or doubled, and how fast is it?
 
-Starts a PostgreSQL of its own (a Unix socket, no network), puts a study with a queue of candidates
-in it, and forks clients that do what a node of a shared sweep does: ask, mark, beat, tell. The
-measurement between ask and tell is a pause. Some clients are killed in the middle; the others
-must notice and run their candidates. At the end every candidate must have been completed once.
+Starts a PostgreSQL of its own (a Unix socket, no network), puts a study in it, and forks clients
+that do what a node of a shared sweep does: propose a candidate, ask (and perhaps get what another
+proposed), mark, beat, tell. The measurement between ask and tell is a pause. Some clients are
+killed in the middle; the others must notice and run their candidates. At the end every candidate
+that was proposed must have been completed once.
 
     python -m benchmarks.storage_load --clients 64 --trials 640 -o results/storage_load.json
 """
@@ -113,8 +114,8 @@ def close(storage: Any) -> None:
     database.engine.dispose()
 
 
-def client(url: str, index: int, log: Path, pause_s: float, end_s: float) -> None:
-    """Be one node until every candidate is done."""
+def client(url: str, index: int, own: list[int], log: Path, pause_s: float, end_s: float) -> None:
+    """Be one node: propose the candidates in `own`, then help until nothing is left."""
     study = optuna.load_study(
         study_name=STUDY,
         storage=open_shared(url),
@@ -126,12 +127,14 @@ def client(url: str, index: int, log: Path, pause_s: float, end_s: float) -> Non
     with log.open("a", buffering=1) as file:
         while time.monotonic() < end:
             peers.retry_stale()
-            if not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            began = time.perf_counter()
+            if own:
+                study.enqueue_trial({"candidate": own.pop()}, user_attrs={"queued": True})
+            elif not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
                 if not study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
                     return
-                time.sleep(0.2)
+                time.sleep(0.5)
                 continue
-            began = time.perf_counter()
             trial = peers.ask()
             candidate = trial.suggest_int("candidate", -1_000_000, 1_000_000)
             if "queued" not in trial.user_attrs and "again" not in trial.user_attrs:
@@ -157,8 +160,6 @@ def load(
     """Run the clients and return what happened."""
     shared.BEAT_S, shared.STALE_S = 2.0, 10.0
     study = optuna.create_study(study_name=STUDY, storage=open_shared(url))
-    for number in range(trials):
-        study.enqueue_trial({"candidate": number}, user_attrs={"queued": True})
     close(study._storage)  # a connection must not cross a fork
     with tempfile.TemporaryDirectory() as name:
         logs = [Path(name) / f"{index}.log" for index in range(clients)]
@@ -171,7 +172,8 @@ def load(
                 code = 1
                 try:
                     die_with_parent(parent)
-                    client(url, index, log, pause_s, end_s)
+                    own = list(range(index, trials, clients))
+                    client(url, index, own, log, pause_s, end_s)
                     code = 0
                 finally:
                     sys.stderr.flush()
@@ -181,7 +183,7 @@ def load(
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         seconds = time.monotonic() - began
         lines = [json.loads(line) for log in logs for line in log.read_text().splitlines() if line]
-    return _judge(url, lines, codes, killed, seconds, clients=clients, trials=trials)
+    return _judge(url, lines, codes, killed, seconds, clients=clients)
 
 
 def _kill_some(pids: list[int], logs: list[Path], count: int) -> list[int]:
@@ -206,15 +208,18 @@ def _judge(
     seconds: float,
     *,
     clients: int,
-    trials: int,
 ) -> dict[str, Any]:
     study = optuna.load_study(study_name=STUDY, storage=open_shared(url))
-    done = Counter(
-        trial.params["candidate"]
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    )
-    told = [line["storage_s"] for line in lines if "told" in line]
     every = study.get_trials(deepcopy=False)
+    done = Counter(t.params["candidate"] for t in every if t.state == TrialState.COMPLETE)
+    proposed = {t.params["candidate"] for t in every if "queued" in t.user_attrs and t.params}
+    waiting = {
+        t.system_attrs["fixed_params"]["candidate"]
+        for t in every
+        if "fixed_params" in t.system_attrs
+    }
+    proposed |= waiting
+    told = [line["storage_s"] for line in lines if "told" in line]
     left = [t for t in every if not t.state.is_finished()]
     close(study._storage)
     return {
@@ -224,9 +229,9 @@ def _judge(
         "clients": clients,
         "killed": len(killed),
         "failed_clients": sum(code != 0 for i, code in enumerate(codes) if i not in killed),
-        "candidates": trials,
+        "candidates": len(proposed),
         "completed": sum(done.values()),
-        "lost": len(set(range(trials)) - set(done)),
+        "lost": len(proposed - set(done)),
         "doubled": sum(count - 1 for count in done.values() if count > 1),
         "left_unfinished": len(left),
         "retried": sum("again" in t.user_attrs for t in every),

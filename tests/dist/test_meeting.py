@@ -86,6 +86,6 @@ def test_a_rank_that_does_not_come_is_named_to_all_others() -> None:
 def test_a_rank_that_comes_twice_is_refused() -> None:
     port = free_port()
     # rank 2 never comes, so that the others still wait when the second rank 1 arrives
-    running = [start(rank, 3, port, 20.0) for rank in (0, 1, 1)]
+    running = [start(rank, 3, port, 15.0) for rank in (0, 1, 1)]
     errors = [str(end(process)["error"]) for process in running]
     assert sum("two processes say that they are rank 1" in error for error in errors[1:]) == 1
