@@ -80,7 +80,7 @@ def test_nothing_is_lost_when_a_node_is_drained_and_a_job_cancelled(
 def cancel_and_resume(slurm: Any, out: Path) -> None:
     """Go on where the drained node stopped, be cancelled in the middle, and go on again."""
     job = submit(slurm, out, "--nodelist", "n1")
-    until(reached(out, job, "search 6/8"), 180, "the task searches")
+    until(reached(out, job, "search 2/8"), 180, "the task searches")
     slurm.check("scancel", job)
     assert slurm.wait(job) == "CANCELLED"
     plain = gather(slurm, job, out)
@@ -90,4 +90,4 @@ def cancel_and_resume(slurm: Any, out: Path) -> None:
     one = gather(slurm, again, out, "--follow")["tasks"][0]
     assert (one["state"], one["nodes"]) == ("done", "n1")
     # 8 of the noise floor, and those of the search before the node was drained and after
-    assert 13 <= one["trials_reused"] < one["trials"]
+    assert 12 <= one["trials_reused"] < one["trials"]
