@@ -22,11 +22,12 @@ def kind_of(sorts: Sorts) -> str:
     launch = {name.partition(":")[2] for name in names if name.startswith("launch:")}
     if "topo_m" in names and ("ps" in names or "cpus" in names):
         return "topo_affinity"
+    for kind in ("nccl_tests", "nccl_log"):
+        if kind in names:
+            return kind
     if launch & {"compose", "k8s", "unit", "inspect", "script", "image"}:
         return "launch"
     for kind in (
-        "nccl_tests",
-        "nccl_log",
         "pcie_query",
         "pcie_lspci",
         "pcie_sysfs",

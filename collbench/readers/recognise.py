@@ -37,7 +37,11 @@ KINDS = (
     "serving",
 )
 
-_LOG = re.compile(r"NCCL (?:INFO|WARN) |NCCL version \d|is using nccl==|Watchdog caught collective")
+_LOG = re.compile(
+    r"\[\d+\](?: [^\s]{1,120}){0,3} NCCL (?:INFO|WARN) |^NCCL (?:INFO|WARN) |NCCL version \d"
+    r"|is using nccl==\d|Watchdog caught collective",
+    re.MULTILINE,
+)
 _MATRIX = re.compile(r"^[ \t|]*(?:\x1b\[\d*m)*GPU0[ \t|].*$", re.MULTILINE)
 _MATRIX_ROW = re.compile(r"^[ \t|]*GPU\d+[ \t|]+(?:X|[A-Z0-9/]{1,6})[ \t|]", re.MULTILINE)
 _PEER_ROW = re.compile(r"^[ \t|]*GPU\d+[ \t|].*\b(?:OK|CNS|GNS|TNS|NS|U)\b", re.MULTILINE)
@@ -86,6 +90,7 @@ def sort_of(section: Section) -> str | None:
         ("e2e", lambda: _is_steps(head)),
         ("nccl_tests", lambda: part is None and _TABLE_ROW.search(head)),
         ("launch:" + (part or ""), lambda: part is not None),
+        ("launch:env", lambda: _mostly_assignments(head)),
     )
     return next((name for name, holds in checks if holds()), None)
 
@@ -96,6 +101,13 @@ def _matrix(text: str) -> bool:
 
 def _linked(text: str) -> bool:
     return re.search(r"^[ \t|]*GPU\d+.*\b(?:SYS|NODE|PHB|PXB|PIX|NV\d+)\b", text, re.M) is not None
+
+
+def _mostly_assignments(text: str) -> bool:
+    """Return whether most lines are assignments, though some readers will refuse the others."""
+    lines = [line for line in text.split("\n") if line.strip() and line.lstrip()[0] not in "#;"]
+    good = sum(re.match(r"\s*(?:export\s+)?[A-Z_][A-Z0-9_]*=", line) is not None for line in lines)
+    return good * 2 > len(lines)
 
 
 def _is_steps(text: str) -> bool:

@@ -399,3 +399,19 @@ def test_without_a_profile_nothing_is_missing() -> None:
 )
 def test_odd_yaml_is_read_or_refused_but_never_endless(text: str) -> None:
     inspect(text, profile=WANT)
+
+
+def test_a_script_that_greps_for_nccl_is_no_log() -> None:
+    run = '#!/bin/sh\ndocker run -d --name e -e NCCL_PROTO=LL -e NCCL_P2P_LEVEL=SYS img\ndocker logs e | grep "NCCL INFO"\n'
+    found = launch(run__sh=run)
+    assert found.kind == "launch"
+    assert reaches(found)
+
+
+def test_a_log_beside_the_script_that_made_it_is_read_as_a_log() -> None:
+    text = "node-a:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n"
+    assert launch(run__sh="docker run img\n", server__log=text).kind == "nccl_log"
+
+
+def test_an_env_file_with_a_line_that_is_none_is_still_one() -> None:
+    assert inspect("NCCL_PROTO=LL\nNCCL_P2P_LEVEL=SYS\n[profile]\n").kind == "env_file"
