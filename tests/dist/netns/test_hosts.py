@@ -82,9 +82,11 @@ def test_a_slow_cable_shows_in_the_matrix_of_pairs(hosts: Any, tmp_path: Path) -
     across = [(a, b) for a, b in found["1gbit"] if (a < 2) != (b < 2)]
     within = [pair for pair in found["1gbit"] if pair not in across]
     for pair in across:
-        # what tbf lets through, in 10**9 bytes/s; its burst lets a little more pass
-        assert 0.05 < found["1gbit"][pair] < 0.20, found
-        assert 0.005 < found["100mbit"][pair] < 0.020, found
+        # at most what tbf lets through, in 10**9 bytes/s, and a little more for its burst; a busy
+        # machine may stay below it
+        assert found["1gbit"][pair] < 0.20, found
+        assert found["100mbit"][pair] < 0.020, found
+        assert found["1gbit"][pair] > 2 * found["100mbit"][pair], found
     assert min(found["100mbit"][pair] for pair in within) > 5 * max(
         found["100mbit"][pair] for pair in across
     )
