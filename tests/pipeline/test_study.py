@@ -12,7 +12,13 @@ from fake_lab import EFFECTS, SPACE, FakeLab
 
 from collbench.errors import CollbenchError
 from collbench.job import Settings
-from collbench.search.budget import Budget, parse_budget
+from collbench.search.budget import (
+    Budget,
+    parse_budget,
+    plan_launches,
+    rest_of_sweep,
+    search_seconds,
+)
 from collbench.search.events import Silent
 from collbench.search.options import Options
 from collbench.search.protocol import run
@@ -145,6 +151,7 @@ def test_the_default_that_cannot_be_measured_ends_the_study_with_what_to_do() ->
     assert caught.value.fix
 
 
+@pytest.mark.slow
 def test_a_lab_that_gives_up_stops_the_study_and_keeps_what_was_measured(tmp_path: Path) -> None:
     def busy(settings: Settings, count: int) -> tuple[str, str] | None:
         if settings.get("NCCL_MIN_NCHANNELS") == "32":
@@ -159,6 +166,7 @@ def test_a_lab_that_gives_up_stops_the_study_and_keeps_what_was_measured(tmp_pat
     assert result.verdict == "profile"
 
 
+@pytest.mark.slow
 def test_a_study_that_is_done_is_answered_from_the_storage_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     first = study(FakeLab(), storage=url)
@@ -208,14 +216,24 @@ def test_budgets_too_small_to_confirm_are_refused() -> None:
     with pytest.raises(CollbenchError, match="too few"):
         parse_budget("3")
     with pytest.raises(CollbenchError, match="too small to confirm"):
-        study(FakeLab(pause_s=0.01), budget=parse_budget("1s"))
+        plan_launches(parse_budget("1m"), 1.2, 20.0, 14, beside=False)
 
 
-def test_a_time_budget_bounds_the_whole_study() -> None:
-    lab = FakeLab(pause_s=0.01)
-    result = study(lab, budget=Budget(launches=None, seconds=3.0))
-    assert result.seconds < 4.5
-    assert result.verdict == "profile"
+def test_a_time_budget_leaves_time_to_confirm() -> None:
+    """300 s of 1.2 s a launch, 20 gone: 233 launches, of which the rest of the sweep needs 86."""
+    budget = parse_budget("5m")
+    launches = plan_launches(budget, 1.2, 20.0, 14, beside=False)
+    assert launches == int(280 / 1.2) - rest_of_sweep(14)
+    assert search_seconds(budget, 1.2, 20.0, 14) == pytest.approx(280 - 1.2 * rest_of_sweep(14))
+    assert search_seconds(Budget(launches=9), 1.2, 20.0, 14) == math.inf
+
+
+def test_a_search_whose_time_is_over_goes_on_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.search.study.search_seconds", lambda *given: 0.0)
+    lab = FakeLab()
+    result = study(lab)
+    assert result.verdict == "keep_default"
+    assert [name for _, name, _ in lab.asked if name] == []
 
 
 def test_candidates_beside_a_default_of_their_own_survive_a_jumping_host() -> None:

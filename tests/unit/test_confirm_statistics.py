@@ -139,7 +139,7 @@ def test_one_bad_launch_of_the_candidate_ends_it(outcome: str) -> None:
 def test_null_pairs_are_adopted_once_in_a_thousand_at_most() -> None:
     rng = random.Random(0)
     adopted = 0
-    for _ in range(400):
+    for _ in range(150):
         logs: list[float] = []
         for count in (14, 17, 21, 27, 34, 40):
             while len(logs) < count:

@@ -26,7 +26,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return Space(axes=tuple(axes), implied=implied)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(spaces())
 def test_every_setting_of_a_space_can_be_written_as_labels_and_back(space: Space) -> None:
     walked = list(space.walk())
@@ -39,7 +39,7 @@ def test_every_setting_of_a_space_can_be_written_as_labels_and_back(space: Space
         assert space.contains(one)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(spaces(), st.randoms())
 def test_neighbours_and_reductions_stay_inside_the_space(space: Space, random: object) -> None:
     walked = list(space.walk())
