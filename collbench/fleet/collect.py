@@ -151,6 +151,8 @@ def _take(machine: Machine, path: Path, plain: Mapping[str, Any]) -> bool:
         _take_record(machine, plain)
     elif plain.get("command") == "sweep" and "verdict" in plain:
         when = _modified(path)
+        if isinstance(plain.get("machine"), dict):
+            _take_facts(machine, dict(plain["machine"]), when)
         if machine.swept is None or when > machine.swept:
             machine.swept, machine.verdict = when, str(plain["verdict"])
     elif plain.get("command") == "check" and "verdict" in plain:

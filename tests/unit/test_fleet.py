@@ -129,7 +129,7 @@ def test_a_tie_of_two_names_both(tmp_path: Path) -> None:
         ({"gbs": 50.0, "us": 30.0}, ["slow_link", "slow_link"]),
     ],
 )
-def test_a_slow_link_is_found_against_the_same_pair_elsewhere(
+def test_a_slow_link_is_wholeagainst_the_same_pair_elsewhere(
     tmp_path: Path, slow: dict[str, float], codes: list[str]
 ) -> None:
     leave_pairs(tmp_path, "a", 50.0)
@@ -162,7 +162,7 @@ def test_a_profile_that_is_not_that_of_its_class_deviates(tmp_path: Path) -> Non
     assert found(tmp_path) == {"a": [], "b": [], "c": ["settings"]}
 
 
-def test_a_slow_default_is_found_for_the_same_workload_only(tmp_path: Path) -> None:
+def test_a_slow_default_is_wholefor_the_same_workload_only(tmp_path: Path) -> None:
     for host, default_us in (("a", 4000.0), ("b", 4100.0), ("c", 4900.0)):
         leave_profile(tmp_path, host, default_us=default_us)
     assert found(tmp_path) == {"a": [], "b": [], "c": ["slow_default"]}
@@ -187,6 +187,17 @@ def test_tasks_of_one_host_in_folders_of_their_own_are_machines_of_their_own(
     leave_profile(tmp_path / "n1", "ctl")
     leave_profile(tmp_path / "n2", "ctl")
     assert list(found(tmp_path)) == ["n1/ctl", "n2/ctl"]
+
+
+def test_a_machine_that_keeps_the_default_is_of_its_class_too(tmp_path: Path) -> None:
+    leave_profile(tmp_path, "a")
+    folder = tmp_path / "b" / "studies"
+    folder.mkdir(parents=True)
+    plain = {"command": "sweep", "verdict": "keep_default", "machine": facts("b")}
+    (folder / "decode-1.json").write_text(json.dumps(plain))
+    whole = document(collect(tmp_path))
+    assert [one["machines"] for one in whole["classes"]] == [["a", "b"]]
+    assert [one["verdict"] for one in whole["machines"]] == ["profile", "keep_default"]
 
 
 def test_what_cannot_be_read_is_listed_and_the_rest_shown(tmp_path: Path) -> None:
