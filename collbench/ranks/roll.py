@@ -13,6 +13,8 @@ from collbench.errors import CollbenchError, Exit
 from collbench.ranks.launchers import Launch
 from collbench.ranks.stores import TorchStore
 
+_READ_S = 10.0
+
 
 def call_roll(launch: Launch, store: TorchStore, name: str, meet_s: float) -> tuple[str, ...]:
     """Tell every rank the host of every rank; name the ranks that do not come."""
@@ -37,6 +39,7 @@ def call_roll(launch: Launch, store: TorchStore, name: str, meet_s: float) -> tu
             )
         roster = json.loads(text)
     if roster["missing"]:
+        _wait_for_readers(launch, store, roster["missing"])
         raise CollbenchError(
             f"of {launch.world_size} ranks, missing after {meet_s:g} s: {_few(roster['missing'])}; "
             f"there: {_counts(roster['hosts'])}",
@@ -51,6 +54,17 @@ def call_roll(launch: Launch, store: TorchStore, name: str, meet_s: float) -> tu
             file=sys.stderr,
         )
     return hosts
+
+
+def _wait_for_readers(launch: Launch, store: TorchStore, missing: list[int]) -> None:
+    """Let rank 0, who may host the store, stay until the others have read who is missing."""
+    if launch.rank != 0:
+        store.set(f"seen/{launch.rank}", "1")
+        return
+    end = time.monotonic() + _READ_S
+    for rank in range(1, launch.world_size):
+        if rank not in missing:
+            store.get(f"seen/{rank}", timeout_s=max(0.05, end - time.monotonic()))
 
 
 def _gather(launch: Launch, store: TorchStore, meet_s: float) -> dict[str, Any]:
