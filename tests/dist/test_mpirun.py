@@ -94,14 +94,14 @@ def test_bench_under_mpich(tmp_path: Path, mpich: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
 def test_sweep_under_mpirun(tmp_path: Path, mpich: Path, kind: str) -> None:
-    python, spec = (OPENMPI, "tiny.toml") if kind == "openmpi" else (mpich, "mpich.toml")
+    python, spec = (OPENMPI, "openmpi.toml") if kind == "openmpi" else (mpich, "mpich.toml")
     words = ("-m", "collbench.sweep", str(SWEEPS / spec), "--out", "out", "--json-file", "doc.json")
     done = mpirun(python, tmp_path, 2, *words)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     plain = json.loads((tmp_path / "doc.json").read_text())
     assert plain["verdict"] in ("profile", "keep_default")
     assert plain["nranks"] == 2
-    assert plain["outcomes"]["ok"] >= 16
+    assert plain["outcomes"]["ok"] >= 8
 
 
 def test_a_users_mistake_is_told_once_by_rank_0(tmp_path: Path) -> None:
