@@ -24,4 +24,4 @@ def test_nccls_own_lines_confirm_the_profile(tmp_path: Path) -> None:
     assert launches["with_the_profile"]["by_pid"]["evidence"] == ["memory"]
     assert launches["with_the_profile"]["by_pid"]["libnccl"]
     assert launches["by_hand_without"]["with_the_log"]["verdict"] == "different"
-    assert launches["one_rank_overwrites"]["with_the_log"]["verdict"] == "different"
+    assert launches["overwritten_in_process"]["with_the_log"]["verdict"] == "different"

@@ -44,10 +44,13 @@ def set_title(title: str) -> None:
     setproctitle.setproctitle(title)
 
 
+ALL = -1
+
+
 def serve(rank: int, options: argparse.Namespace, rendezvous: str, ready: Any, stop: Any) -> None:
     ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: never outlive the launcher
     set_title(f"{options.prefix}::Worker_TP{rank}")
-    if options.overwrite and rank == options.in_rank:
+    if options.overwrite and options.in_rank in (rank, ALL):
         name, _, value = options.overwrite.partition("=")
         os.environ[name] = value
     if options.backend == "nccl":
@@ -124,7 +127,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--backend", choices=["nccl", "gloo"], default="gloo")
     parser.add_argument("--overwrite", default="")
-    parser.add_argument("--in-rank", type=int, default=0)
+    parser.add_argument("--in-rank", type=int, default=0, help="-1: every rank")
     parser.add_argument("--prefix", default="VLLM", help="first part of the ranks' titles")
     options = parser.parse_args()
     if options.backend == "nccl":

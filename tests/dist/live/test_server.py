@@ -23,9 +23,9 @@ def test_verify_tells_the_launches_apart(tmp_path: Path) -> None:
     assert verdicts == {
         "with_the_profile": "live",
         "by_hand_without": "different",
-        "one_rank_overwrites": "different",
+        "overwritten_in_process": "different",
     }
-    overwritten = record["launches"]["one_rank_overwrites"]["by_pid"]
+    overwritten = record["launches"]["overwritten_in_process"]["by_pid"]
     assert overwritten["workers"]["0"]["NCCL_MIN_NCHANNELS"] == "live"
     assert overwritten["workers"]["1"]["NCCL_MIN_NCHANNELS"] == "differs"
     assert "env.partial_ranks" in overwritten["findings"]
