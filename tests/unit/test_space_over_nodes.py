@@ -19,6 +19,7 @@ def test_an_axis_inside_one_node_is_left_out_over_two_and_said(tmp_path: Path) -
     one, two = plan(spec), plan(spec, nodes=2)
     assert "OMPI_MCA_btl_sm_fbox_size" in {axis.name for axis in one.space.axes}
     assert {axis.name for axis in two.space.axes} == {
+        "OMPI_MCA_btl_tcp_eager_limit",
         "OMPI_MCA_btl_tcp_links",
         "OMPI_MCA_coll_han_priority",
     }
