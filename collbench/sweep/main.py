@@ -19,7 +19,7 @@ from collbench.pool import Pool, open_pool
 from collbench.preflight import MachineLock, check_gpus, check_shm
 from collbench.ranks import detect, host_name
 from collbench.sweep.arguments import Arguments, parse
-from collbench.sweep.setup import Setup, pinned_variables, prepare, storage_of
+from collbench.sweep.setup import Setup, like_baseline, pinned_variables, prepare, storage_of
 
 if TYPE_CHECKING:
     from collbench.search.shared import Node
@@ -67,7 +67,6 @@ def _lead(
 ) -> int:
     """Do rank 0's part."""
     from collbench import knobs, profiles
-    from collbench.knobs import servers
     from collbench.machine import fingerprint
     from collbench.search.sweeps import options, run_sweep
     from collbench.space.build import plan
@@ -84,9 +83,8 @@ def _lead(
     hello = pool.hello()
     library = hello.ranks[0].library
     machine = fingerprint(library=library, library_path=hello.ranks[0].library_path)
-    pinned = pinned_variables(os.environ)
-    like = servers.baseline(given.like)
-    baseline = {n: v for n, v in like.items() if n not in pinned}
+    baseline = like_baseline(given.like, os.environ)
+    pinned = {n: v for n, v in pinned_variables(os.environ).items() if n not in baseline}
     built = plan(
         spec,
         version=knobs.parse_version(library.split(" ")[-1]),

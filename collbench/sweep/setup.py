@@ -10,6 +10,7 @@ from pathlib import Path
 
 from collbench.errors import CollbenchError
 from collbench.knobs import registry
+from collbench.knobs.servers import server_writes
 from collbench.pool.gpus import GpuUse, visible_gpus
 from collbench.preflight import Chosen, choose_backend
 from collbench.record import now_utc
@@ -89,6 +90,21 @@ def pinned_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the registered variables that stand in an environment: fixed, under every launch."""
     known = registry()
     return {n: v for n, v in sorted(environ.items()) if n in known and n not in _NOT_PINNED}
+
+
+def like_baseline(server: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what ``--like`` puts under default and candidates alike.
+
+    What is pinned stays where the server would keep it, and goes where the server overwrites it.
+
+    Raises:
+        CollbenchError: the server is not in the table.
+    """
+    return {
+        name: write.value
+        for name, write in server_writes(server).items()
+        if write.when == "overwrites" or name not in environ
+    }
 
 
 def storage_of(given: Arguments, spec: Spec, machine_folder: Path) -> tuple[str, Path]:

@@ -7,7 +7,7 @@ import pytest
 from collbench.errors import CollbenchError
 from collbench.sweep import setup
 from collbench.sweep.arguments import Arguments, parse
-from collbench.sweep.setup import pinned_variables, prepare, storage_of
+from collbench.sweep.setup import like_baseline, pinned_variables, prepare, storage_of
 
 TINY = str(Path(__file__).parent.parent / "data" / "sweeps" / "tiny.toml")
 
@@ -80,3 +80,12 @@ def test_the_module_and_the_front_door_read_the_same_command_line() -> None:
     found = parse(["quickstart", "--budget", "5m", "--allow", "p2p", "--allow", "ll128"])
     assert found is not None
     assert (found.spec, found.budget, found.allow) == ("quickstart", "5m", ("p2p", "ll128"))
+
+
+def test_like_a_server_keeps_what_it_keeps_and_overwrites_what_it_overwrites() -> None:
+    mine = {"NCCL_CUMEM_ENABLE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    found = like_baseline("sglang", mine)
+    assert "NCCL_CUMEM_ENABLE" not in found
+    assert found["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"
+    assert like_baseline("sglang", {})["NCCL_CUMEM_ENABLE"] == "0"
+    assert like_baseline("none", mine) == {}
