@@ -19,6 +19,8 @@ from collbench.search.protocol import run
 from collbench.sweep.publish import Context, document, publish_profile
 from collbench.terminal.summary import sweep_summary
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "schema" / "sweep.json"
 STEP = Step(
     name="step",
