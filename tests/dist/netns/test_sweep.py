@@ -32,7 +32,7 @@ def test_a_gain_across_the_cable_is_adopted_and_han_is_never_switched_off(
     plain = json.loads((tmp_path / "doc.json").read_text())
     assert "OMPI_MCA_coll_han_priority" not in plain["settings"]
     assert plain["nranks"] == 4
-    if plain["noise_pct"] > CALM_PCT:
+    if plain["verdict"] != "profile" and plain["noise_pct"] > CALM_PCT:
         pytest.skip(f"the machine is busy: noise floor {plain['noise_pct']:.1f} %")
     assert plain["verdict"] == "profile", plain["reason"]
     assert set(plain["settings"]) <= {"OMPI_MCA_btl_tcp_links", "OMPI_MCA_btl_tcp_eager_limit"}
