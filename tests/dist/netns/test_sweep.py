@@ -31,7 +31,7 @@ def test_a_gain_across_the_cable_is_adopted_and_han_is_never_switched_off(
     assert "OMPI_MCA_coll_han_priority" not in plain["settings"]
     assert plain["nranks"] == 4
     if plain["verdict"] != "profile":
-        # Four ranks on few cores: the cable's gain can drown, and then keeping the default is right.
+        # On few cores the cable's gain can drown, and keeping the default is then right.
         pytest.skip(f"kept the default at noise {plain['noise_pct']:.1f} %: {plain['reason']}")
     assert set(plain["settings"]) <= {"OMPI_MCA_btl_tcp_links", "OMPI_MCA_btl_tcp_eager_limit"}
     assert plain["interval"][1] < 1.0
