@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 VARIABLE = "COLLBENCH_FRONT"
 """Names the folder where a module leaves its process id and its exit code."""
 _END_WAIT_S = 20.0
+_SPEAK_S = 2.0
 
 
 def start(module: str, arguments: Sequence[str], *, nproc_per_node: int | None) -> int:
@@ -161,6 +162,9 @@ def run_module(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -
             print(f"collbench: {error}", file=sys.stderr, flush=True)
         elif code == Exit.FAILED:  # perhaps of this rank alone
             print(f"collbench: rank {rank}: {error.what}", file=sys.stderr, flush=True)
+        else:
+            # mpirun kills every rank when the first one leaves: rank 0 speaks first
+            time.sleep(_SPEAK_S)
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED
     if not folder:
