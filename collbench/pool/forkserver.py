@@ -7,6 +7,7 @@ forked a worker signals it, so a pid that was reused is never hit.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -185,10 +186,9 @@ def _fork(peer: socket.socket, run_rank: Any, start: dict[str, Any]) -> int:
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
-        try:
-            os.setpgid(pid, pid)  # both sides set it: whoever comes first, a kill finds the group
-        except (PermissionError, ProcessLookupError):
-            return pid
+        # both sides set it: whoever comes first, a kill finds the group
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            os.setpgid(pid, pid)
         return pid
     code = 1
     try:

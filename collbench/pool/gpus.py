@@ -84,20 +84,15 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def wait_until_idle(timeout_s: float, ours: frozenset[int] = frozenset()) -> list[GpuUse]:
+def wait_until_idle(timeout_s: float) -> list[GpuUse]:
     """Wait until no visible GPU holds a process or computes; return those that still do.
 
     Args:
         timeout_s: How long a killed process may take to leave the driver.
-        ours: Process ids that may stay (the supervisors themselves hold no context, so: none).
     """
     end = time.monotonic() + timeout_s
     while True:
-        busy = [
-            gpu
-            for gpu in visible_gpus()
-            if set(gpu.pids) - ours or (gpu.utilization_pct or 0) >= 95
-        ]
+        busy = [gpu for gpu in visible_gpus() if gpu.pids or (gpu.utilization_pct or 0) >= 95]
         if not busy or time.monotonic() > end:
             return busy
         time.sleep(0.25)
