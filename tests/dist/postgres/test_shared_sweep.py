@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,12 @@ def trials(storage: Any) -> list[Any]:
     return list(study.get_trials(deepcopy=False))
 
 
+def who_scored(found: Iterable[Any]) -> set[str]:
+    """Return the nodes that have told a score: a node's first complete trial may carry none."""
+    told = (t for t in found if t.state == TrialState.COMPLETE and "log" in t.user_attrs)
+    return {t.user_attrs["node"] for t in told}
+
+
 def test_two_sweeps_share_a_study_and_the_one_that_lives_ends_it(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +98,7 @@ def test_two_sweeps_share_a_study_and_the_one_that_lives_ends_it(
     storage = open_shared(database)
     while True:
         found = trials(storage)
-        done = {t.user_attrs.get("node") for t in found if t.state == TrialState.COMPLETE}
+        done = who_scored(found)
         busy = [
             t.number
             for t in found
@@ -120,8 +126,7 @@ def test_two_sweeps_share_a_study_and_the_one_that_lives_ends_it(
         if after[number].state == TrialState.FAIL:
             retried = [t for t in after.values() if t.user_attrs.get("again") == number]
             assert len(retried) == 1
-    told = [t for t in after.values() if t.state == TrialState.COMPLETE and "log" in t.user_attrs]
-    assert {t.user_attrs["node"] for t in told} == {"n1", "n2"}
+    assert who_scored(after.values()) == {"n1", "n2"}
     assert not (tmp_path / "n1.json").exists()
 
 
