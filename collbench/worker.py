@@ -207,6 +207,9 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    if "mpi4py" not in sys.modules:
-        os._exit(code)
-    sys.exit(code)
+    if "mpi4py" in sys.modules:
+        from collbench.backends.mpi import finalize
+
+        finalize()
+    # The interpreter's teardown would cost every MPI launch a twentieth of a second.
+    os._exit(code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 import time
 from functools import partial
 from typing import Any, Literal
@@ -148,5 +149,15 @@ class Mpi:
 
     def close(self) -> None:
         """Finalize now, so that a fault in there ends this process and no later one."""
-        with contextlib.suppress(self._mpi.Exception):
-            self._mpi.Finalize()
+        finalize()
+
+
+def finalize() -> None:
+    """Finalize MPI where it was initialized and still is; every rank must call it."""
+    if "mpi4py.MPI" not in sys.modules:
+        return
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        with contextlib.suppress(MPI.Exception):
+            MPI.Finalize()
