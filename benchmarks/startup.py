@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -35,15 +36,21 @@ def cpu_seconds() -> float:
 
 
 def seconds(words: list[str], runs: int) -> tuple[list[float], float]:
-    """Return the wall times of several runs of a command, and the CPU time of one."""
+    """Return the wall times of several runs of a command, and the CPU time of one.
+
+    Raises:
+        SystemExit: a run failed; what was timed is not what was meant.
+    """
     times = []
     spent = cpu_seconds()
     for _ in range(runs):
         began = time.monotonic()
-        subprocess.run(
-            [sys.executable, "-m", "collbench", *words], capture_output=True, check=False
+        done = subprocess.run(
+            [sys.executable, "-m", "collbench", *words], capture_output=True, text=True, check=False
         )
         times.append(time.monotonic() - began)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(words)}: exit {done.returncode}: {done.stderr.strip()}")
     return times, (cpu_seconds() - spent) / runs
 
 
@@ -75,7 +82,7 @@ def main() -> int:
         spec = {"workers": 8, "method": "fork", "title": "VLLM::Worker_TP{rank}"}
         tree = subprocess.Popen(
             [sys.executable, str(TREE), json.dumps(spec)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **SETTINGS},
         )  # fmt: skip
         assert tree.stdout is not None
         tree.stdout.readline()
