@@ -21,6 +21,7 @@ from typing import Any
 
 HOLD_S = 300
 POOL_BYTES = 1 << 20
+"""Calls go in place through a pool, as in servers and the bench: one buffer stays in a cache."""
 Step = Callable[[float], tuple[float, float]]
 """Extra work in us -> (step in ms, time in collectives in ms), of this rank."""
 
@@ -50,7 +51,6 @@ def mpi(asked: argparse.Namespace) -> tuple[int, Step, Callable[[Any], list[Any]
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    # In place and through a pool, as servers and the bench do: one buffer would stay in a cache.
     slots = max(1, POOL_BYTES // asked.bytes)
     pool = [np.zeros(asked.bytes // 4, np.float32) for _ in range(slots)]
     calls = [
@@ -84,16 +84,19 @@ def nccl(asked: argparse.Namespace) -> tuple[int, Step, Callable[[Any], list[Any
     torch.cuda.set_device(local)
     dist.init_process_group("nccl")
     control = dist.new_group(backend="gloo")
-    data = torch.zeros(asked.bytes // 2, dtype=torch.bfloat16, device="cuda")
+    slots = max(1, POOL_BYTES // asked.bytes)
+    pool = [
+        torch.zeros(asked.bytes // 2, dtype=torch.bfloat16, device="cuda") for _ in range(slots)
+    ]
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        for _ in range(3):
+        for data in pool:
             dist.all_reduce(data)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for _ in range(asked.count):
-            dist.all_reduce(data)
+        for call in range(asked.count):
+            dist.all_reduce(pool[call % slots])
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     busy = torch.ones((2048, 2048), dtype=torch.bfloat16, device="cuda")
 
