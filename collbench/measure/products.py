@@ -25,9 +25,16 @@ class Products:
     weight selected so are test data. So the result is exact whatever the other weights are, and
     the payload of a collective can be checked although a product has just written it. All weights
     are read all the same: their values do not change what a product costs.
+
+    Args:
+        device: Where the weights lie.
+        call: A call of the step; those with the same message and products share these weights.
+        slots: The messages that the products write.
+        uses: How often the step runs these products. A model's step alternates calls, each with
+            count 1: its layers have weights of their own all the same.
     """
 
-    def __init__(self, device: torch.device, call: StepCall, slots: Slots) -> None:
+    def __init__(self, device: torch.device, call: StepCall, slots: Slots, *, uses: int) -> None:
         if call.dtype not in _DTYPES:
             raise Unsupported(f"compute in {call.dtype}: {', '.join(_DTYPES)}")
         for (_, _, n), (_, k, _) in zip(call.compute, call.compute[1:], strict=False):
@@ -46,7 +53,7 @@ class Products:
         item = self._input.element_size()
         weight_bytes = sum(k * n for _, k, n in call.compute) * item
         l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-        self.sets = max(1, min(call.count, -(-_L2_MULTIPLE * l2_bytes // weight_bytes)))
+        self.sets = max(1, min(uses, -(-_L2_MULTIPLE * l2_bytes // weight_bytes)))
         self._weights = [
             self._weight_set(call, slots, block, dtype, device) for block in range(self.sets)
         ]

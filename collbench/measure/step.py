@@ -123,8 +123,9 @@ def _on_device(
         for call in step.calls:
             key = _key(call)
             if call.compute and key not in computes:
-                computes[key] = Products(clock.backend.torch_device, call, kinds[key].slots)
-                kinds[key].products = computes[key] if computes[key].feeds else None
+                kind, device = kinds[key], clock.backend.torch_device
+                computes[key] = Products(device, call, kind.slots, uses=kind.uses)
+                kind.products = computes[key] if computes[key].feeds else None
         wrong += _check_unfed(kinds)
         clock.backend.drain()
         for key, kind in kinds.items():
