@@ -113,6 +113,7 @@ def submit(
         profile=_env_file(profile),
         **words,
     )
+    _check_sweep(request.spec, sweep_arguments)
     script = render(request)
     document: dict[str, Any] = {
         "schema": 1,
@@ -166,6 +167,28 @@ def gather(job: str, out: Path, follow: bool, as_json: bool, json_file: Path | N
     if follow:
         return _follow(checked_job(job), folder, tasks=0, as_json=as_json, json_file=json_file)
     return _deliver(checked_job(job), _tasks(job, folder, 0), as_json, json_file)
+
+
+def _check_sweep(spec: str, arguments: tuple[str, ...]) -> None:
+    """Refuse before the queue what the sweep would refuse after it.
+
+    Raises:
+        CollbenchError: an option of the sweep, its file or its budget is wrong.
+    """
+    from collbench.errors import CollbenchError
+    from collbench.search.budget import parse_budget
+    from collbench.space.spec import load_spec
+    from collbench.sweep.arguments import parse
+
+    try:
+        given = parse([*arguments, "--", spec])
+    except click.ClickException as error:
+        raise CollbenchError(
+            f"sweep options: {error.format_message()}", fix="see collbench sweep --help"
+        ) from error
+    load_spec(spec)
+    if given is not None and given.budget is not None:
+        parse_budget(given.budget)
 
 
 def _env_file(profile: Path | None) -> Path | None:
