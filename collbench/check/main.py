@@ -17,6 +17,7 @@ from collbench.check.words import summary
 from collbench.compare.keys import differences
 from collbench.confirm.arms import Setup
 from collbench.confirm.check import CheckResult, Recorded, check
+from collbench.confirm.objective import objective_of
 from collbench.errors import CollbenchError, Exit
 from collbench.files import write_atomic
 from collbench.job import Run, Settings
@@ -146,7 +147,7 @@ def _lead(given: Arguments, subject: Subject, pool: Pool, warnings: list[str]) -
     setup = Setup(
         lab=_RecordLab(pool, record),
         backend=pool.backend,
-        objective="prefill" if profile.scope.objective == "prefill" else "decode",
+        objective=objective_of(profile.scope.objective),
         told=lambda settings, run, ratio: progress.trial(
             settings, run.outcome, ratio, reason=run.reason
         ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collbench.confirm.objective import Objective, Sample, sample
+from collbench.confirm.objective import Objective, Sample, sample, sample_alone
 from collbench.errors import CollbenchError, Exit
 from collbench.job import Run, Settings
 from collbench.lab import Lab, Purpose
@@ -30,8 +30,18 @@ class Setup:
     lab: Lab
     backend: str
     objective: Objective = "decode"
+    alone: bool = False
+    """The objective is one end of a front: the sizes of the other side are not guarded."""
     told: Callable[[Settings, Run, float | None], None] = lambda settings, run, ratio: None
     """Called after every launch with settings, run and the ratio to the default, if known."""
+
+    def read(self, run: Run) -> Sample | None:
+        """Return the numbers of a launch; None where it did not end well."""
+        if run.outcome != "ok":
+            return None
+        if self.alone and self.objective != "pareto":
+            return sample_alone(run, self.backend, self.objective)
+        return sample(run, self.backend, self.objective)
 
     def launch(
         self,
@@ -44,7 +54,7 @@ class Setup:
     ) -> Measured:
         """Start one launch and read it."""
         run = self.lab.launch(settings, purpose, env_file=env_file)
-        found = sample(run, self.backend, self.objective) if run.outcome == "ok" else None
+        found = self.read(run)
         ratio = found.value_us / reference_us if found and reference_us else None
         self.told(settings, run, ratio)
         return Measured(arm=arm, run=run, sample=found)
@@ -112,7 +122,7 @@ class Blocks:
             self.samples.setdefault(name, []).append(done.get(name))
 
     def logs(self, arm: str, case: str | None = None) -> list[float]:
-        """Return the log ratios of an arm: its objective, or one guarded case (or ``p95``)."""
+        """Return the log ratios of an arm: its objective, ``other``, ``p95`` or a case."""
         return [
             math.log(read(found, case) / read(base, case))
             for found, base in zip(self.samples.get(arm, []), self.base, strict=True)
@@ -127,11 +137,16 @@ class Blocks:
 
 def has(found: Sample, case: str | None) -> bool:
     """Return whether a sample holds a case."""
+    if case == "other":
+        return found.other_us is not None
     return case is None or case == "p95" or case in found.cases
 
 
 def read(found: Sample, case: str | None) -> float:
-    """Return the objective (None), the 95th percentile of windows (``p95``) or one case."""
+    """Return the objective (None), the other objective, the windows' ``p95`` or one case."""
     if case is None:
         return found.value_us
+    if case == "other":
+        assert found.other_us is not None
+        return found.other_us
     return found.p95_us if case == "p95" else found.cases[case]

@@ -41,6 +41,8 @@ class Confirmation:
     guards: tuple[GuardResult, ...] = ()
     blocked: bool = False
     """Turned away for a guarded case or a failed launch, not for want of a gain."""
+    other_ratio: float | None = None
+    """The other objective's ratio, where one end of a front is confirmed; it is not guarded."""
     exec_ratio: float | None = None
     """Ratio of the launches started by exec from the drafted env file."""
     failures: tuple[Run, ...] = field(default=())
@@ -53,6 +55,7 @@ def confirm(
     *,
     pairs: int,
     floor: int,
+    needed: int = 0,
     reference: Settings | None = None,
     draft: Callable[[Settings], Path] | None = None,
 ) -> Confirmation:
@@ -64,6 +67,8 @@ def confirm(
         limits: The gate's limits.
         pairs: Most pairs; the answer may be clear earlier, either way.
         floor: Fewest pairs before the first look.
+        needed: Pairs that show the wanted gain at this noise: before them a candidate may be
+            adopted, but is not given up for want of a gain.
         reference: What it is compared with; the default if None.
         draft: Writes the env file of given settings; two launches an arm then start by exec
             from it. None: the lab has no such launches (replay).
@@ -82,7 +87,12 @@ def confirm(
         failed = blocks.failures.get("candidate", [])
         if failed or count in looks or count >= pairs:
             decision = decide(
-                blocks.logs("candidate"), guard_logs(blocks), failed, limits, last=count >= pairs
+                blocks.logs("candidate"),
+                guard_logs(blocks),
+                failed,
+                limits,
+                last=count >= pairs,
+                patient=count < needed,
             )
     exec_ratio = None
     if decision.adopt and draft is not None:
@@ -141,6 +151,7 @@ def summarise(blocks: Blocks, decision: Decision, exec_ratio: float | None) -> C
         if found is not None
     )
     candidate = [found for found in blocks.samples["candidate"] if found is not None]
+    others = blocks.logs("candidate", "other")
     return Confirmation(
         adopt=decision.adopt,
         reasons=decision.reasons,
@@ -154,6 +165,7 @@ def summarise(blocks: Blocks, decision: Decision, exec_ratio: float | None) -> C
         pair_values_us=pairs,
         guards=decision.guards,
         blocked=decision.blocked,
+        other_ratio=math.exp(median_log(others)) if others else None,
         exec_ratio=exec_ratio,
         failures=tuple(blocks.failures.get("candidate", ())),
     )

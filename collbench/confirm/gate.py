@@ -76,6 +76,7 @@ def decide(
     limits: Limits,
     *,
     last: bool,
+    patient: bool = False,
 ) -> Decision:
     """Decide on the pairs so far.
 
@@ -85,6 +86,7 @@ def decide(
         failures: Candidate launches that did not end well.
         limits: The limits.
         last: No further pairs are to come.
+        patient: Too few pairs yet to give up for want of a gain.
     """
     if failures:
         run = failures[0]
@@ -109,7 +111,7 @@ def decide(
             if g.verdict == "unsure"
         )
         return Decision(adopt=True, final=True, reasons=unsure, guards=guards)
-    hopeless = len(logs) > 0 and lower_bound(logs, 0.05) > needed
+    hopeless = not patient and len(logs) > 0 and lower_bound(logs, 0.05) > needed
     if not (last or hopeless):
         return Decision(adopt=False, final=False, reasons=(), guards=guards)
     gain = (1 - math.exp(centre)) * 100

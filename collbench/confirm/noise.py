@@ -61,6 +61,11 @@ def measure_floor(setup: Setup, reference: Settings, *, beside: bool, pairs: int
     began = time.monotonic()
     samples = [default_launch(setup, "search", reference) for _ in range(2 * pairs)]
     seconds = (time.monotonic() - began) / len(samples)
+    return floor_of(samples, beside=beside, seconds_per_launch=seconds)
+
+
+def floor_of(samples: Sequence[Sample], *, beside: bool, seconds_per_launch: float) -> Floor:
+    """Return the noise floor that launches of the reference show, an even number in order."""
     values = [s.value_us for s in samples]
     logs = _pair_logs(values)
     cases = sorted(set.intersection(*(set(s.cases) for s in samples)))
@@ -75,7 +80,7 @@ def measure_floor(setup: Setup, reference: Settings, *, beside: bool, pairs: int
         ratio=math.exp(median_log(logs)),
         interval=interval(logs, level=0.99),
         launches=len(values),
-        seconds_per_launch=seconds,
+        seconds_per_launch=seconds_per_launch,
         samples=tuple(samples),
         case_sd={case: max(_case_sd(samples, case, beside=beside), sd) for case in cases},
     )

@@ -34,6 +34,8 @@ class Sample:
     """95th percentile over the windows of this launch."""
     cases: Mapping[str, float] = field(default_factory=dict)
     """Case key -> value of this launch, for every case timed beside the objective."""
+    other_us: float | None = None
+    """The other objective, of a launch read for one end of a front: told, not guarded."""
 
 
 def reduction(backend: str) -> str:
@@ -42,6 +44,11 @@ def reduction(backend: str) -> str:
     Under MPI a window ends with the slowest rank; on GPUs the ranks of a step leave together.
     """
     return "max" if backend in _MAX_OVER_RANKS else "median"
+
+
+def objective_of(name: str) -> Objective:
+    """Return the objective of a recorded name; the step where a record says nothing of it."""
+    return next((one for one in OBJECTIVES if one == name), "decode")
 
 
 def sample(run: Run, backend: str, objective: Objective = "decode") -> Sample:
@@ -84,6 +91,26 @@ def sample(run: Run, backend: str, objective: Objective = "decode") -> Sample:
         p95_us=math.sqrt(_p95(windows) * prefill.value_us),
         exposed_us=exposed,
     )
+
+
+def sample_alone(run: Run, backend: str, side: Literal["decode", "prefill"]) -> Sample:
+    """Return the numbers of one completed launch for a server that only decodes, or prefills.
+
+    As `sample`, but only the cases of that side are guarded: those below 1 MiB for decode, the
+    others for prefill. The other side's objective is in ``other_us``.
+
+    Raises:
+        CollbenchError: the run lacks what one of the objectives needs.
+    """
+    both = {name: sample(run, backend, name) for name in ("decode", "prefill")}
+    own = both.pop(side)
+    (other,) = both.values()
+    cases = {
+        case: us
+        for case, us in own.cases.items()
+        if case not in (STEP, PREFILL) and (size_of(case) >= PREFILL_BYTES) == (side == "prefill")
+    }
+    return replace(own, cases=cases, other_us=other.value_us)
 
 
 def _prefill(cases: dict[str, float]) -> Sample:

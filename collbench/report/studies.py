@@ -136,7 +136,7 @@ def trials_of(
     launches: list[tuple[str, Run, dict[str, str]]], backend: str, objective: str
 ) -> list[Trial]:
     """Return every launch as a trial, scored against the default near it as the search does."""
-    from collbench.confirm.objective import sample
+    from collbench.confirm.objective import objective_of, sample
     from collbench.search.history import History, Seen
     from collbench.space.axes import key
 
@@ -145,7 +145,7 @@ def trials_of(
         found = None
         if run.outcome == "ok":
             try:
-                found = sample(run, backend, "prefill" if objective == "prefill" else "decode")
+                found = sample(run, backend, objective_of(objective))
             except CollbenchError:
                 found = None
         history.add(Seen(key=key(asked), outcome=run.outcome, sample=found, reason=run.reason))

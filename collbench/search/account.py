@@ -39,6 +39,8 @@ class Account:
     confirmed_on: tuple[str, ...] = ()
     """Nodes of the class that confirmed the settings."""
     warnings: list[str] = field(default_factory=list)
+    prefix: str = ""
+    """Before the names of the phases that decide: an end of a front has phases of its own."""
 
     def visible(self) -> float:
         """Return the least gain that can be seen here, as a fraction."""
@@ -111,4 +113,5 @@ class Account:
             hazards=options.hazards,
             must_hold=options.must_hold,
             front=self.front,
+            prefix=self.prefix,
         )

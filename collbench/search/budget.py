@@ -45,17 +45,45 @@ def rest_of_sweep(pairs: int) -> int:
     return 33 + 20 + 2 * pairs + 5
 
 
-def search_seconds(budget: Budget, seconds_per_launch: float, elapsed: float, pairs: int) -> float:
+def search_share(rest: float, ends: float) -> float:
+    """Return how much of what is left the search gets.
+
+    Args:
+        rest: What is left beside the confirmation, in launches or seconds.
+        ends: What confirming the ends of a front takes: they come last, and never cost the search
+            more than half.
+    """
+    return max(rest / 2, rest - ends)
+
+
+def search_seconds(
+    budget: Budget, seconds_per_launch: float, elapsed: float, pairs: int, *, ends: int = 0
+) -> float:
     """Return the seconds that the search may take; infinite under a budget of launches."""
     if budget.seconds is None:
         return math.inf
-    return budget.seconds - elapsed - rest_of_sweep(pairs) * seconds_per_launch
+    confirming = rest_of_sweep(pairs) * seconds_per_launch
+    return search_share(budget.seconds - elapsed - confirming, ends * confirming)
 
 
 def plan_launches(
-    budget: Budget, seconds_per_launch: float, elapsed: float, pairs: int, *, beside: bool
+    budget: Budget,
+    seconds_per_launch: float,
+    elapsed: float,
+    pairs: int,
+    *,
+    beside: bool,
+    ends: int = 0,
 ) -> int:
     """Return the search launches that the budget allows.
+
+    Args:
+        budget: Launches, or a time.
+        seconds_per_launch: As measured so far.
+        elapsed: Seconds gone.
+        pairs: Pairs of a confirmation.
+        beside: Every candidate has a default of its own.
+        ends: Ends of a front that are to be confirmed as well.
 
     Raises:
         CollbenchError: a time budget that leaves too little to search and confirm.
@@ -64,7 +92,8 @@ def plan_launches(
         assert budget.launches is not None
         return budget.launches
     each = max(seconds_per_launch, 1e-3)
-    launches = int((budget.seconds - elapsed) / each) - rest_of_sweep(pairs)
+    rest = int((budget.seconds - elapsed) / each) - rest_of_sweep(pairs)
+    launches = int(search_share(rest, ends * rest_of_sweep(pairs)))
     least = 2 * LEAST if beside else LEAST
     if launches < least:
         needed = elapsed + (rest_of_sweep(pairs) + least) * each

@@ -17,7 +17,6 @@ import optuna
 from optuna.trial import Trial, TrialState
 
 from collbench.confirm.arms import Setup
-from collbench.confirm.objective import sample
 from collbench.errors import CollbenchError, Exit
 from collbench.job import Run, Settings
 from collbench.search.history import History, Seen
@@ -127,8 +126,7 @@ class Engine:
         return run
 
     def _see(self, name: Key, run: Run) -> None:
-        good = run.outcome == "ok"
-        found = sample(run, self.setup.backend, self.setup.objective) if good else None
+        found = self.setup.read(run)
         self.history.add(Seen(key=name, outcome=run.outcome, sample=found, reason=run.reason))
 
     # -- candidates

@@ -9,11 +9,12 @@ from collbench.lab import Lab
 from collbench.search import samplers
 from collbench.search.backings import is_shared
 from collbench.search.events import Progress, Silent
+from collbench.search.finish import Draft
 from collbench.search.options import Options
 from collbench.search.result import StudyResult
 from collbench.search.shared import Peers
 from collbench.search.storage import open_study
-from collbench.search.study import Draft, Study
+from collbench.search.study import Study
 from collbench.space.axes import Key, Space
 
 

@@ -87,6 +87,10 @@ class StudyResult:
     """What must hold for this profile to be safe."""
     front: tuple[FrontPoint, ...] = ()
     """Decode against prefill (``--objective pareto``)."""
+    ends: tuple[StudyResult, ...] = ()
+    """The two ends of the front, decode then prefill, adopted or not."""
+    prefix: str = ""
+    """Before the names of the phases in `runs` that decided on this result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Any
 from collbench.lab import Lab
 from collbench.search.budget import Budget, parse_budget
 from collbench.search.events import Progress
+from collbench.search.finish import Draft
 from collbench.search.options import Options
 from collbench.search.protocol import run
 from collbench.search.result import StudyResult
 from collbench.search.storage import has_study
-from collbench.search.study import Draft
 from collbench.space.axes import Space, key
 from collbench.space.build import MUST_HOLD, Plan
 from collbench.space.spec import Spec

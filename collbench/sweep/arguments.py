@@ -56,9 +56,14 @@ def sweep_options(command: Command) -> Command:
             click.option(
                 "--objective",
                 type=click.Choice(["decode", "prefill", "pareto"]),
-                help="What is minimised. Default: the sweep file's.",
+                help="What is minimised; pareto: both, with a profile for either alone. "
+                "Default: the sweep file's.",
             ),
-            click.option("--strategy", metavar="S", help="How candidates are proposed."),
+            click.option(
+                "--strategy",
+                metavar="S",
+                help="auto, exhaustive, coordinate, tpe or random. Default: auto.",
+            ),
             click.option(
                 "--budget", metavar="N|TIME", help="Search launches (40) or whole time (5m)."
             ),
@@ -73,19 +78,33 @@ def sweep_options(command: Command) -> Command:
                 "--storage", metavar="URL", help="Optuna storage. Default: SQLite in --out."
             ),
             click.option("--resume", is_flag=True, help="Go on where a stopped sweep ended."),
-            click.option("--seed", type=int, default=0, show_default=True, help="Of the search."),
+            click.option(
+                "--seed",
+                type=int,
+                default=0,
+                show_default=True,
+                metavar="N",
+                help="Seed of the search.",
+            ),
             click.option("--force", is_flag=True, help="Measure on GPUs that others use."),
             click.option(
                 "--out",
                 type=click.Path(path_type=Path, file_okay=False),
+                metavar="DIR",
                 help="Folder of results. Default: $COLLBENCH_RESULTS, else ./results.",
             ),
             click.option("--quiet", is_flag=True, help="No progress."),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+            click.option(
+                "--json",
+                "as_json",
+                is_flag=True,
+                help="Print one JSON document on stdout, nothing else.",
+            ),
             click.option(
                 "--json-file",
                 type=click.Path(path_type=Path, dir_okay=False),
-                help="Write the JSON document to a file.",
+                metavar="FILE",
+                help="Write the JSON document into FILE.",
             ),
         ]
     ):

@@ -71,7 +71,7 @@ def _lead(
     from collbench.search.sweeps import options, run_sweep
     from collbench.space.build import plan
     from collbench.sweep.lab import PoolLab
-    from collbench.sweep.publish import Context, document, publish_profile
+    from collbench.sweep.publish import Context, publish_all
     from collbench.terminal.progress import SweepProgress
     from collbench.terminal.summary import sweep_summary
 
@@ -144,11 +144,7 @@ def _lead(
         raise
     finally:
         drafts.remove()
-    documents = []
-    for part in [result, *([result.hazard] if result.hazard else [])]:
-        found = part.verdict == "profile"
-        profile = publish_profile(part, context, setup.results) if found else None
-        documents.append(document(part, context, profile, warnings=warnings))
+    documents = publish_all(result, context, setup.results, warnings=warnings)
     whole: dict[str, Any] = documents[0]
     if len(documents) > 1:
         whole["hazard"] = documents[1]

@@ -63,7 +63,9 @@ def confirming_runs(result: StudyResult, settings: Mapping[str, str]) -> list[Ru
     return [
         run
         for phase, run in result.runs
-        if phase == "confirm" and run.outcome == "ok" and run.settings == dict(settings)
+        if phase == f"{result.prefix}confirm"
+        and run.outcome == "ok"
+        and run.settings == dict(settings)
     ]
 
 
@@ -142,7 +144,9 @@ def publish_profile(result: StudyResult, context: Context, results: Path) -> Pat
     arms = {"default.json": result.reference, "profile.json": result.settings}
     runs = {name: confirming_runs(result, settings) for name, settings in arms.items()}
     # Launch k of one arm is the neighbour of launch k of the other, unless one of them was lost.
-    lost = any(run.outcome != "ok" for phase, run in result.runs if phase == "confirm")
+    lost = any(
+        run.outcome != "ok" for phase, run in result.runs if phase == f"{result.prefix}confirm"
+    )
     even = len({len(launches) for launches in runs.values()}) == 1
     pairs = f"confirmation {now_utc()}" if even and not lost else None
     files = {
@@ -150,6 +154,51 @@ def publish_profile(result: StudyResult, context: Context, results: Path) -> Pat
         for name, settings in arms.items()
     }
     return publish(results, profiles.machine_slug(machine), profile, files=files)
+
+
+def publish_all(
+    result: StudyResult, context: Context, results: Path, *, warnings: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Publish every profile of a sweep; return its documents: the safe study's, the hazards'.
+
+    The ends of a front come before its knee, so that the knee is the newest profile.
+
+    Raises:
+        CollbenchError: the folder cannot be written.
+    """
+    documents = []
+    for part in [result, *([result.hazard] if result.hazard else [])]:
+        profiles = []
+        for one in (*part.ends, part):
+            folder = publish_profile(one, context, results) if one.settings else None
+            profiles.append((one, folder))
+        profiles.insert(0, profiles.pop())
+        whole = document(part, context, profiles[0][1], warnings=warnings)
+        whole["profiles"] = [_emitted(one, folder) for one, folder in profiles if folder]
+        whole["notes"] += [
+            f"no profile for servers that only {end.objective}: {'; '.join(end.reasons)}"
+            for end in part.ends
+            if not end.settings
+        ]
+        documents.append(whole)
+    return documents
+
+
+def _emitted(result: StudyResult, profile: Path) -> dict[str, Any]:
+    """Return one profile among those of a sweep, and which server it is for."""
+    confirmation = result.confirmation
+    return {
+        "objective": result.objective,
+        "server": result.prefix.strip() or "both",
+        "profile": str(profile),
+        "settings": dict(result.settings),
+        "default_us": result.default_us,
+        "winner_us": result.winner_us,
+        "ratio": result.ratio,
+        "interval": list(result.interval) if result.interval else None,
+        "other_ratio": confirmation.other_ratio if confirmation else None,
+        "must_hold": list(result.must_hold),
+    }
 
 
 def document(

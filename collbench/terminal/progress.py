@@ -136,8 +136,13 @@ class SweepProgress:
         self.say(self.state.stage + (f": {trials} launches" if trials else ""))
 
     def default(self, default_us: float, noise_pct: float | None = None) -> None:
-        """Tell what the default takes, and the noise floor once it is known."""
+        """Tell what the default takes, and the noise floor once it is known.
+
+        A default of another scale (the safe profile under hazards, one end of a front) begins
+        anew: the best so far was against another one.
+        """
         self.state.default_us = default_us
+        self.state.best_ratio, self.state.best_settings = None, {}
         if noise_pct is not None:
             self.state.noise_pct = noise_pct
         noise = f", noise floor {noise_pct:.1f} %" if noise_pct is not None else ""

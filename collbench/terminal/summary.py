@@ -92,6 +92,7 @@ def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     for key, label in (("profile", "Profile"), ("report", "Report")):
         if document.get(key):
             found.append((label, clean(document[key], 1000)))
+    found += [("One side", _end_text(one)) for one in _ends(document)]
     if document.get("not_searched"):
         hazards = [clean(name) for name in document["not_searched"]]
         command = document.get("not_searched_command") or "collbench sweep " + " ".join(
@@ -102,6 +103,20 @@ def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     found += [("Note", clean(text, 400)) for text in document.get("notes") or ()]
     found += [("Warning", clean(text, 400)) for text in document.get("warnings") or ()]
     return found
+
+
+def _ends(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the profiles for servers that only decode, or only prefill."""
+    return [one for one in document.get("profiles") or () if one.get("server") != "both"]
+
+
+def _end_text(one: Mapping[str, Any]) -> str:
+    low, high = one["interval"]
+    return (
+        f"for servers that only {clean(one['server'])}: {percent_text(one['ratio'])} time "
+        f"({low:.3f} to {high:.3f}) with {settings_text(one['settings'])}: "
+        f"{clean(one['profile'], 1000)}; {'; '.join(clean(t, 400) for t in one['must_hold'])}"
+    )
 
 
 def _search_text(document: Mapping[str, Any]) -> str:

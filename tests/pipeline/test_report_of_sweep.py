@@ -145,6 +145,9 @@ def test_the_page_of_a_sweep_for_two_goals_shows_their_front(tmp_path: Path) -> 
     (story,) = read(Path(plain["profile"]))
     assert len(story.front) == len(plain["front"]) >= 1
     assert sum(point.knee for point in story.front) == 1
+    # the page's times are those of the objective, as the document's are
+    measured = [t.value_us for t in story.trials if t.stage == "aa" and t.value_us is not None]
+    assert sorted(measured)[8] == pytest.approx(plain["default_us"], rel=0.05)
     page = write_sweep(tmp_path / "unused.json", Path(plain["profile"]))
     assert page is not None
     assert "Decode step against prefill time" in page.read_text()

@@ -229,7 +229,7 @@ def test_a_time_budget_leaves_time_to_confirm() -> None:
 
 
 def test_a_search_whose_time_is_over_goes_on_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collbench.search.study.search_seconds", lambda *given: 0.0)
+    monkeypatch.setattr("collbench.search.study.search_seconds", lambda *given, **named: 0.0)
     lab = FakeLab()
     result = study(lab)
     assert result.verdict == "keep_default"

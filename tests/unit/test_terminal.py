@@ -100,6 +100,35 @@ def test_a_profile_with_hazards_is_compared_with_the_safe_one_and_says_what_must
     assert "Must hold" in text
 
 
+def test_a_profile_for_one_side_is_said_with_what_it_gives_up() -> None:
+    end = {
+        "server": "decode",
+        "profile": "results/h200x2/77aa00bb",
+        "settings": {"NCCL_PROTO": "LL"},
+        "ratio": 0.88,
+        "interval": [0.87, 0.89],
+        "must_hold": ["the server only decodes: calls from 1 MiB up take 1.85 times as long"],
+    }
+    both = end | {"server": "both", "profile": PROFILE["profile"]}
+    text = flat(sweep_summary(PROFILE | {"profiles": [both, end]}))
+    assert text.count("for servers that only") == 1
+    assert (
+        "One side for servers that only decode: 12.0 % less time (0.870 to 0.890) with "
+        "NCCL_PROTO=LL: results/h200x2/77aa00bb; the server only decodes: calls from 1 MiB up"
+    ) in text
+
+
+def test_a_default_of_another_scale_begins_anew() -> None:
+    stream = io.StringIO()
+    progress = SweepProgress(stream)
+    progress.default(4338.0, 0.4)
+    progress.trial({"NCCL_PROTO": "LL"}, "ok", 0.9)
+    assert progress.state.best_ratio == 0.9
+    progress.default(310.0, 0.4)
+    assert progress.state.best_ratio is None
+    assert "best" not in status_line(progress.state, 1.0)
+
+
 def test_the_command_that_would_search_the_rest_is_the_sweeps_own() -> None:
     own = PROFILE | {"not_searched_command": "collbench sweep decode --budget 5m --allow p2p"}
     assert "collbench sweep decode --budget 5m --allow p2p" in flat(sweep_summary(own))
