@@ -48,7 +48,7 @@ def nccl_conf(snippet: Snippet) -> str:
     others = [n for n in snippet.values if n not in values and n not in MARKERS]
     if others or not values:
         raise CollbenchError(
-            f"--target nccl-conf: {', '.join(others) or 'the profile'} is not read from nccl.conf",
+            f"--target nccl-conf: not read from nccl.conf: {', '.join(others) or 'this profile'}",
             fix="use the env file: --target env",
         )
     for name, value in values.items():

@@ -17,6 +17,7 @@ from collbench.live.processes import Process
 _MPI_LAUNCHER = re.compile(
     r"(?:^|/)(?:mpirun|mpiexec(?:\.\w+)?|prterun|prted|orted|hydra_\w+)(?: |$)"
 )
+_MEASURES = re.compile(r"(?:^|/|-m )collbench(?:\.worker|[ .](?:bench|sweep|check))(?: |$)")
 
 
 class Selector:
@@ -76,7 +77,13 @@ class Selector:
         return list(found.values())
 
     def all(self) -> list[Process]:
-        """Return the workers of every server on this machine."""
+        """Return the workers of every server on this machine; our own launches are none."""
+        ours = {
+            pid
+            for p in self.table.values()
+            if _MEASURES.search(p.title)
+            for pid in processes.descendants(p.pid, self.below)
+        }
         roots = [
             p.pid
             for p in self.table.values()
@@ -85,8 +92,8 @@ class Selector:
         found: dict[int, Process] = {}
         for pid in roots:
             workers = self._workers_below(pid, strict=True)
-            found |= {p.pid: p for p in workers}
-        for pid in self.gpu_pids - set(found) - self.own:
+            found |= {p.pid: p for p in workers if p.pid not in ours}
+        for pid in self.gpu_pids - set(found) - self.own - ours:
             if pid in self.table and self._maps_library(pid):
                 found[pid] = self.table[pid]
         return list(found.values())
