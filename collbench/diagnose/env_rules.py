@@ -46,8 +46,10 @@ def judge_profile(log: NcclLog, ranks: Ranks, profile: Mapping[str, str]) -> lis
     A rank that logged its start but not a variable lacks it; one without lines is unknown.
     """
     wanted = loggable(profile)
-    if not wanted or not ranks.nranks:
+    if not wanted:
         return []
+    if not ranks.nranks:
+        return [_unknown("no line names a rank, so none shows what it has")]
     shared = _one_process(log, ranks)
     verdicts = [
         _verdict(member, wanted, ranks, shared.get((member.source.host, member.source.pid), {}))
@@ -65,17 +67,23 @@ def judge_profile(log: NcclLog, ranks: Ranks, profile: Mapping[str, str]) -> lis
     if silent or unsure or not verdicts:
         named = ", ".join(map(str, (silent or unsure)[:16]))
         found.append(
-            Finding(
-                code="env.unknown",
-                confidence="high",
-                evidence=f"no line tells what rank {named} has"
+            _unknown(
+                f"no line tells what rank {named} has"
                 if silent
-                else f"variables of rank {named} cannot be told apart or are torn",
-                next="log every rank: NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log; "
-                "or `collbench verify PROFILE`",
+                else f"variables of rank {named} cannot be told apart or are torn"
             )
         )
     return found
+
+
+def _unknown(evidence: str) -> Finding:
+    return Finding(
+        code="env.unknown",
+        confidence="high",
+        evidence=evidence,
+        next="log every rank: NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log; "
+        "or `collbench verify PROFILE`",
+    )
 
 
 def _one_process(log: NcclLog, ranks: Ranks) -> dict[tuple[str, int], dict[str, EnvSeen]]:

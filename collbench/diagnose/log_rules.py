@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collbench.diagnose.env_rules import judge_profile
+from collbench.diagnose.machine_rules import judge_peers
 from collbench.diagnose.value_rules import judge_values
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
@@ -22,7 +23,7 @@ def judge_log(reading: Reading, given: Given) -> list[Finding]:
     log: NcclLog = reading.signs["log"]
     ranks: Ranks = reading.signs["ranks"]
     found = _start(reading, log) + judge_values(reading, log, ranks, given)
-    found += _transports(log, ranks) + _stack(log, given)
+    found += _transports(reading, log, ranks) + _stack(log, given)
     if given.profile is not None:
         found += judge_profile(log, ranks, given.profile)
     found += _other_path(reading, log, given, found) + hang(reading, log, ranks)
@@ -72,7 +73,7 @@ def _start(reading: Reading, log: NcclLog) -> list[Finding]:
     return found
 
 
-def _transports(log: NcclLog, ranks: Ranks) -> list[Finding]:
+def _transports(reading: Reading, log: NcclLog, ranks: Ranks) -> list[Finding]:
     found = []
     shm = [(key, line) for key, line in log.links.items() if key[2].startswith(_SHM)]
     if shm:
@@ -102,7 +103,7 @@ def _transports(log: NcclLog, ranks: Ranks) -> list[Finding]:
                 "devices between the containers",
             )
         )
-    return found + _peer_access(log, ranks)
+    return found + _peer_access(reading, log, ranks)
 
 
 def _same_host(ranks: Ranks, one: int, other: int) -> bool:
@@ -112,7 +113,7 @@ def _same_host(ranks: Ranks, one: int, other: int) -> bool:
     return first == second
 
 
-def _peer_access(log: NcclLog, ranks: Ranks) -> list[Finding]:
+def _peer_access(reading: Reading, log: NcclLog, ranks: Ranks) -> list[Finding]:
     line, evidence = None, ""
     if log.p2p_off:
         pair = min(log.p2p_off)
@@ -131,7 +132,7 @@ def _peer_access(log: NcclLog, ranks: Ranks) -> list[Finding]:
             if evidence:
                 break
     if not evidence:
-        return []
+        return judge_peers(reading.signs["peers"], Given()) if "peers" in reading.signs else []
     return [
         Finding(
             code="p2p.disabled",

@@ -52,21 +52,26 @@ def gpu_set(
 
 def judge_peers(reading: Reading, given: Given) -> list[Finding]:
     """Return pairs without a grant of the driver."""
-    denied = reading.facts["denied_pairs"]
     found = gpu_set(reading.facts["gpus"], None, given, reading.line("matrix"))
-    if denied:
-        i, j = denied[0]
-        found.append(
-            Finding(
-                code="p2p.disabled",
-                line=reading.line("matrix"),
-                evidence=f"{len(denied)} pairs without access, first {i} and {j}: "
-                f"{reading.facts['matrix'][i][j]}",
-                next="NCCL stages these pairs through host memory; a driver or BIOS setting may "
-                "grant access, a grant alone does not prove that data arrives",
-            )
-        )
+    for matrix in (reading, *reading.signs.get("others", ())):
+        facts = matrix.facts
+        # NVLink and atomics are capabilities of their own: without them peers still have access.
+        if facts["denied_pairs"] and facts["op"] not in ("n", "a"):
+            return [*found, _denied(facts, matrix.line("matrix"))]
     return found
+
+
+def _denied(facts: Mapping[str, Any], line: int | None) -> Finding:
+    """Return the finding on pairs that a matrix of peer access denies."""
+    denied = facts["denied_pairs"]
+    i, j = denied[0]
+    return Finding(
+        code="p2p.disabled",
+        line=line,
+        evidence=f"{len(denied)} pairs without access, first {i} and {j}: {facts['matrix'][i][j]}",
+        next="NCCL stages these pairs through host memory; a driver or BIOS setting may "
+        "grant access, a grant alone does not prove that data arrives",
+    )
 
 
 def judge_affinity(reading: Reading, given: Given) -> list[Finding]:

@@ -55,6 +55,16 @@ def judge_values(reading: Reading, log: NcclLog, ranks: Ranks, given: Given) -> 
                 "keep them",
             )
         )
+    returned = next((p for p in printed if p[1].value.endswith("\r")), None)
+    if returned:
+        found.append(
+            Finding(
+                code="env.crlf",
+                line=returned[1].line,
+                evidence=f"{returned[0]} arrived with a carriage return at its end",
+                next="save the environment file with LF line ends (`sed -i 's/\\r$//' FILE`)",
+            )
+        )
     if log.rejected or log.invalid:
         said = log.rejected[0] if log.rejected else {}
         names = ", ".join(sorted(log.invalid))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from collbench.readers import Given, Reading, UnreadableError
@@ -17,7 +17,8 @@ _PART = re.compile(r"_(DP|PP|ATTN_CP|PCP|DCP|MOE_DP|TP|EP)(\d{1,4})")
 _LIST = re.compile(r"pid (\d{1,10})'s current affinity list: (\S{1,4096})")
 _MASK = re.compile(r"pid (\d{1,10})'s current affinity mask: ([0-9a-fA-F,]{1,4096})")
 _STATUS_PID = re.compile(r"(?:Pid:|NSpid:)\s+(\d{1,10})")
-_ALLOWED = re.compile(r"Cpus_allowed_list:\s+(\S{1,4096})")
+_ALLOWED = re.compile(r"(?:/proc/(\d{1,10})/\S*status:)?Cpus_allowed_list:\s+(\S{1,4096})")
+_STATUS_PATH = re.compile(r"/proc/(\d{1,10})/(?:\S*/)?status$")
 
 
 def workers(lines: Iterable[Line]) -> dict[int, tuple[int, int]]:
@@ -63,10 +64,16 @@ def _pid(words: list[str], column: int) -> int | None:
     return None
 
 
-def allowed_cpus(lines: Iterable[Line]) -> dict[int, str]:
-    """Return pid -> CPUs from taskset, or from ``/proc/PID/status``."""
+def allowed_cpus(lines: Iterable[Line], name: str = "") -> dict[int, str]:
+    """Return pid -> CPUs from taskset, or from ``/proc/PID/status``, printed or by grep.
+
+    Args:
+        lines: The text.
+        name: Of its section, which may be ``/proc/PID/status``.
+    """
     found: dict[int, str] = {}
-    pid: int | None = None
+    named = _STATUS_PATH.search(name)
+    pid: int | None = int(named[1]) if named else None
     for line in lines:
         if match := _LIST.search(line.text):
             found[int(match[1])] = match[2]
@@ -76,20 +83,35 @@ def allowed_cpus(lines: Iterable[Line]) -> dict[int, str]:
                 found[int(match[1])] = listed
         elif match := _STATUS_PID.match(line.text):
             pid = int(match[1])
-        elif (match := _ALLOWED.match(line.text)) and pid is not None:
-            found[pid] = match[1]
+        elif match := _ALLOWED.match(line.text):
+            of = int(match[1]) if match[1] else pid
+            if of is not None:
+                found[of] = match[2]
     return found
 
 
 def misbound(
-    cpus: Mapping[int, str], gpu_cpus: Mapping[int, frozenset[int]], rank_gpu: Mapping[str, int]
+    cpus: Mapping[int, str], topology: Mapping[str, Any], rank_gpu: Mapping[str, int]
 ) -> list[int]:
-    """Return the ranks whose allowed CPUs all lie outside those of their GPU."""
+    """Return the ranks whose allowed CPUs all lie outside those of their GPU.
+
+    Where the CPUs of a GPU's own node are not known, those of the other nodes may tell.
+    """
+    near_by_gpu = cpus_of_gpus(topology)
+    numa = topology["numa"] or []
     found = []
     for rank, text in cpus.items():
-        near = gpu_cpus.get(rank_gpu.get(str(rank), rank))
-        allowed = cpus_of(text)
-        if near and allowed and not allowed & near:
+        gpu = rank_gpu.get(str(rank), rank)
+        near, allowed = near_by_gpu.get(gpu), cpus_of(text)
+        if not allowed:
+            continue
+        if near is not None:
+            outside = not allowed & near
+        else:
+            node = numa[gpu] if 0 <= gpu < len(numa) else None
+            far = (c for other, c in near_by_gpu.items() if numa[other] not in (None, node))
+            outside = node is not None and allowed <= frozenset().union(*far)
+        if outside:
             found.append(rank)
     return sorted(found)
 
@@ -107,28 +129,34 @@ def cpus_of_gpus(facts: Mapping[str, Any]) -> dict[int, frozenset[int]]:
     }
 
 
-def affinity_reading(found: Mapping[str, Section], given: Given) -> Reading:
+def affinity_reading(
+    matrix: Section, listings: Sequence[Section], affinities: Sequence[Section], given: Given
+) -> Reading:
     """Return the facts of matrix, process listing and affinities together.
 
     Args:
-        found: Sections by what they hold: ``topo_m``, ``ps``, ``cpus``.
+        matrix: Of ``nvidia-smi topo -m``.
+        listings: What names the workers and their pids.
+        affinities: What names the CPUs that a pid may use.
         given: Supplies `rank_gpu`.
 
     Raises:
         UnreadableError: the matrix cannot be read, or no worker is listed.
     """
-    topology = topo_m_reading(found["topo_m"])
-    listed = workers(lines_of(found["ps"])) if "ps" in found else {}
+    topology = topo_m_reading(matrix)
+    listed = workers(line for section in listings for line in lines_of(section))
     if not listed:
         raise UnreadableError("no worker in the process listing")
-    by_pid = allowed_cpus(lines_of(found["cpus"]))
+    by_pid: dict[int, str] = {}
+    for section in affinities:
+        by_pid |= allowed_cpus(lines_of(section), section.name)
     cpus = {rank: by_pid[pid] for rank, (pid, _) in listed.items() if pid in by_pid}
     facts = {
         "gpus": topology.facts["gpus"],
         "numa": topology.facts["numa"],
         "worker_pids": {str(rank): pid for rank, (pid, _) in listed.items() if rank in cpus},
         "worker_cpus": {str(rank): text for rank, text in cpus.items()},
-        "misbound_ranks": misbound(cpus, cpus_of_gpus(topology.facts), given.rank_gpu),
+        "misbound_ranks": misbound(cpus, topology.facts, given.rank_gpu),
     }
     lines = {f"rank:{rank}": line for rank, (_, line) in listed.items()}
     return Reading(kind="topo_affinity", facts=facts, lines=lines | topology.lines)

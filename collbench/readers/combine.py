@@ -62,7 +62,9 @@ def _log(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
     beside = {id(section) for name in side for section in sorts.get(name, ())}
     for section in parts:
         if id(section) not in beside:
-            for line in lines_of(section):
+            # Where only some lines end in a carriage return, it belongs to what they print.
+            some = section.text.count("\r\n") * 2 < section.text.count("\n")
+            for line in lines_of(section, keep_returns=some):
                 log.feed(line.number, line.text.encode("utf-8", "replace"), line.whole)
     reading = log_reading(log)
     if not (log.messages or log.versions or log.server_version or log.timeout):
@@ -70,6 +72,7 @@ def _log(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
     if "topo_p2p" in sorts:
         peers = topo_p2p_reading(sorts["topo_p2p"][0])
         reading.facts["p2p_all_ok"] = not peers.facts["denied_pairs"]
+        reading.signs["peers"] = peers
         reading.lines["p2p"] = peers.lines["matrix"]
     if "util" in sorts:
         found = _column(sorts["util"][0], "utilization.gpu")
@@ -114,11 +117,10 @@ def _affinity(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
 
     if "topo_m" not in sorts:
         raise UnreadableError("no matrix of nvidia-smi topo -m beside the workers")
-    found = {name: sections[0] for name, sections in sorts.items()}
-    # One paste may hold the listing and the affinities together.
-    found.setdefault("ps", found.get("cpus", sorts["topo_m"][0]))
-    found.setdefault("cpus", found["ps"])
-    return affinity_reading(found, given)
+    # One paste may hold the listing and the affinities together, and one file each of several.
+    topology = sorts["topo_m"][0]
+    listing = sorts.get("ps") or sorts.get("cpus") or [topology]
+    return affinity_reading(topology, listing, sorts.get("cpus") or listing, given)
 
 
 def _topo_m(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
@@ -130,7 +132,9 @@ def _topo_m(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
 def _topo_p2p(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
     from collbench.readers.topology import topo_p2p_reading
 
-    return topo_p2p_reading(_first(parts, sorts, "topo_p2p"))
+    reading = topo_p2p_reading(_first(parts, sorts, "topo_p2p"))
+    reading.signs["others"] = [topo_p2p_reading(part) for part in sorts.get("topo_p2p", ())[1:]]
+    return reading
 
 
 def _table(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:

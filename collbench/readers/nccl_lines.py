@@ -7,6 +7,7 @@ into the same line before it is a torn piece and not used. Only whole messages c
 
 from __future__ import annotations
 
+import json
 import re
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ _RANK = re.compile(r"\[Rank (\d{1,6})\] ")
 _PLACE = re.compile(r"[\w./+-]{1,120}:\d{1,6}(?: \([^()]{1,80}\))? $")
 RARE = re.compile(
     rb"is using nccl==|all-reduce backends|server_args=|Watchdog caught|atch.invarian|# +Rank"
+    rb"|enable.(?:deterministic.inference|symm.mem|nccl.nvls|mscclpp)"
 )
 """Lines without ``NCCL `` that are read all the same; most lines of a server log are neither."""
 _places: dict[str, tuple[Source, int]] = {}
@@ -63,6 +65,9 @@ def split(line: str, ended: bool) -> Message | None:
         if len(_places) < 4096 and place[0].pid >= 0 and key.endswith("]"):
             _places[key] = place
     text = line[at + 10 :].rstrip()
+    if line.endswith("\r") and text.startswith("NCCL_"):
+        # In a log of other line ends, a carriage return behind a value is part of it.
+        text += "\r"
     rank = None
     if text.startswith("[Rank ") and (named := _RANK.match(text)):
         text, rank = text[named.end() :], int(named[1])
@@ -109,6 +114,15 @@ def is_telling(raw: bytes) -> bool:
         or b"failed" in raw
         or b"hared memory" in raw
     )
+
+
+def unwrapped(raw: bytes) -> bytes:
+    """Return the line that docker's json-file driver has wrapped, or the raw one."""
+    try:
+        text = json.loads(raw)["log"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return raw
+    return text.rstrip("\r\n").encode() if isinstance(text, str) else raw
 
 
 def without_prefix(raw: bytes) -> bytes:
@@ -167,9 +181,11 @@ BACKENDS = re.compile(
 TIMEOUT = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+),"
 )
+_OPTIONS = r"(?:deterministic.inference|symm.mem|nccl.nvls|mscclpp)"
 SERVER_OPTION = re.compile(
-    r"\b(enable_deterministic_inference|enable_symm_mem|enable_nccl_nvls|enable_mscclpp)=True"
+    rf"\b(enable_{_OPTIONS})(?:=True|['\"]: ?[Tt]rue)|--(enable-{_OPTIONS})(?![\w=-])"
 )
+"""As the server prints its arguments, or on a command line."""
 BATCH_INVARIANT = re.compile(r"VLLM_BATCH_INVARIANT\W{1,4}1\b|batch.invarian\w* (?:mode )?enabled")
 DEVICE = re.compile(
     r"# +Rank +(\d+) +(?:Group +\d+ +)?Pid +(\d+) on +(\S+) device +(\d+) \[([^\]]{1,20})\] ?(.*)$"

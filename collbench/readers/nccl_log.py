@@ -64,6 +64,8 @@ class NcclLog:
 
     def feed(self, number: int, raw: bytes, whole: bool = True) -> None:
         """Take one raw line without its end; `whole` is False where that end is missing."""
+        if raw.startswith(b'{"log":"'):
+            raw = nl.unwrapped(raw)
         if b"NCCL " not in raw:
             if nl.RARE.search(raw):
                 self._plain(nl.clean(raw), number, whole)
@@ -135,7 +137,7 @@ class NcclLog:
             self.named[source] = int(match[1])
             self.device_names[int(match[1])] = match[6].strip()
         for match in nl.SERVER_OPTION.finditer(line):
-            self.options.setdefault(match[1], number)
+            self.options.setdefault((match[1] or match[2]).replace("-", "_"), number)
         if nl.BATCH_INVARIANT.search(line):
             self.options.setdefault("batch_invariant", number)
 
@@ -169,7 +171,7 @@ class NcclLog:
 
     def _env(self, message: Message, number: int) -> None:
         match = nl.ENV.match(message.text)
-        stopped = nl.NUMBER.fullmatch(match[2]) if match else None
+        stopped = nl.NUMBER.fullmatch(match[2].rstrip("\r")) if match else None
         if not match or not match[2] or not (message.ended or stopped):
             name = message.text.split(" ", 1)[0]
             if len(self.torn_env) < MAX_KEPT:

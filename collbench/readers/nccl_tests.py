@@ -6,6 +6,7 @@ lines between the rows are read as a log.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,10 +27,7 @@ _PROGRAM = re.compile(r"# Collective test starting: (\w+?)_perf|\b(\w+)_perf\b")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w+\s")
 _CUT_ROW = re.compile(r"\s*\d+(?:\s+\d+(?:\s+[a-z]\w*)?)?\s*$")
 _STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
-_WRAPPING = re.compile(
-    r"(?:\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)? |\[\d+,\d+\]<std\w+>:|\d{1,5}: )"
-)
-"""Docker's time stamps, mpirun's and srun's labels."""
+_WRAPPED_HEADER = re.compile(r"(.{1,80}?)#\s+size\s+count\s+type\b")
 _TEXT = ("type", "redop")
 _WHOLE = ("size", "count", "root")
 
@@ -55,9 +53,7 @@ def nccl_tests_reading(section: Section) -> Reading:
     Raises:
         UnreadableError: it has no header, or one of an unknown layout.
     """
-    lines = [
-        line._replace(text=_WRAPPING.sub("", line.text, count=1)) for line in lines_of(section)
-    ]
+    lines = _unwrapped(list(lines_of(section)))
     log = NcclLog()
     tables: list[Table] = []
     said: dict[str, Any] = {}
@@ -93,6 +89,27 @@ def nccl_tests_reading(section: Section) -> Reading:
             lined[name] = at
     signs = {"log": log, "ranks": find_ranks(log), "device_names": log.device_names}
     return Reading(kind="nccl_tests", facts=facts, signs=signs, lines=lined)
+
+
+def _unwrapped(lines: list[Line]) -> list[Line]:
+    """Return the lines without what a launcher, a logger or a paste put in front of each.
+
+    What stands in front of the header is taken for the shape of it: numbers may differ from line
+    to line (time stamps, labels of ranks), everything else is the same.
+    """
+    wrapped = next((m for line in lines if (m := _WRAPPED_HEADER.match(line.text))), None)
+    if wrapped is None:
+        return lines
+    front, shape = wrapped[1], []
+    for part in re.split(r"(\d+| +)", front):
+        shape.append(r"\d+" if part.isdigit() else " *" if part.isspace() else re.escape(part))
+    if front.isspace():
+        shape = [rf"\s{{0,{len(front)}}}"]
+    elif front.endswith(" "):
+        # The blanks of the table itself begin behind the last one.
+        shape = [*shape[:-2], " "]
+    prefix = re.compile("".join(shape))
+    return [line._replace(text=prefix.sub("", line.text, count=1)) for line in lines]
 
 
 def _header(line: Line) -> Table:
@@ -169,11 +186,10 @@ def _value(name: str, word: str) -> Any:
         number = float(word)
     except ValueError:
         return ...
-    return (
-        int(number)
-        if name in _WHOLE or (name.endswith("_wrong") and number.is_integer())
-        else (number)
-    )
+    if not math.isfinite(number):
+        return None
+    whole = name in _WHOLE or (name.endswith("_wrong") and number.is_integer())
+    return int(number) if whole else number
 
 
 def _layout(columns: list[str]) -> str:
@@ -247,4 +263,4 @@ def _log_facts(log: NcclLog) -> dict[str, Any]:
         "nccl_version", "cuda", "nranks", "env", "transports", "choices", "ranks_started",
         "ranks_complete",
     }  # fmt: skip
-    return keys | {key: found[key] for key in sorted(other)}
+    return keys | {key: found[key] for key in sorted(other) if found[key] != []}

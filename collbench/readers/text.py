@@ -142,13 +142,14 @@ def _section(name: str, held: list[str], start: int, *, last: bool) -> Section:
     return Section(name, "".join(held), start)
 
 
-def lines_of(section: Section) -> Iterator[Line]:
+def lines_of(section: Section, *, keep_returns: bool = False) -> Iterator[Line]:
     """Yield the lines of a section with their numbers in the file, escapes removed."""
     pieces = section.text.split("\n")
     for number, piece in enumerate(pieces, section.start):
         whole = number - section.start < len(pieces) - 1
         if piece or whole:
-            yield Line(number, strip_escapes(piece.rstrip("\r")), whole)
+            text = piece if keep_returns else piece.rstrip("\r")
+            yield Line(number, strip_escapes(text), whole)
 
 
 def csv_fields(line: str, delimiter: str = ",") -> list[str]:

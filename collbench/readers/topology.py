@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from collbench.readers import Reading, UnreadableError
 from collbench.readers.text import Line, Section, lines_of
+from collbench.readers.topo_columns import end_of_word, placed_values
 
 _LINK = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PSB|PIX|NV\d{1,2}|NVL|NVB|C2C|N/A")
 _PEER = re.compile(r"X|OK|CNS|GNS|TNS|NS|DR|U|NI|NA")
@@ -119,9 +120,8 @@ def read_matrix(lines: list[Line], token: re.Pattern[str]) -> Matrix:
         if values is None or not all(token.fullmatch(cell) for cell in values[0]):
             words = text.replace("|", " ").split()[1 : 1 + len(matrix.labels)]
             glued = not all(map(token.fullmatch, words if line.whole else words[:-1]))
-            later = any(other > line and _labelled(other.text, matrix) for other in lines)
             many = values is None and len(words) == len(matrix.labels)
-            if glued or many or strange or later:
+            if glued or many or strange or _goes_on(lines, line, matrix):
                 raise _disagree(line.number)
             raise _cut(matrix, line.number)
         matrix.rows[label[1]] = values
@@ -139,9 +139,16 @@ def _is_header(text: str) -> bool:
     return bool(words) and words[0] == "GPU0" and (len(words) == 1 or words[1] != "X")
 
 
-def _labelled(text: str, matrix: Matrix) -> bool:
-    words = text.replace("|", " ").split(None, 1)
-    return bool(words) and words[0] in matrix.labels and not _is_header(text)
+def _goes_on(lines: list[Line], short: Line, matrix: Matrix) -> bool:
+    """Return whether what a short row lacks stands in the line below: broken, not cut."""
+    below = next((line for line in lines if line > short), None)
+    words = below.text.replace("|", " ").split(None, 1) if below else []
+    return bool(words) and words[0] not in matrix.labels and _more_rows(lines, short, matrix)
+
+
+def _more_rows(lines: list[Line], above: Line, matrix: Matrix) -> bool:
+    words = (line.text.replace("|", " ").split(None, 1) for line in lines if line > above)
+    return any(word and word[0] in matrix.labels for word in words)
 
 
 def _header(line: Line) -> Matrix:
@@ -192,14 +199,8 @@ def _row(text: str, matrix: Matrix, header: str) -> tuple[list[str], list[str | 
     tail = [(rest_at + m.start(), m[0]) for m in re.finditer(r"\S+", text[rest_at:])]
     if len(tail) > len(matrix.extra):
         return None
-    placed: list[str | None] = [None] * len(matrix.extra)
-    if len(tail) == len(matrix.extra):
-        placed = [value for _, value in tail]
-    else:
-        at = [header.find(name) for name in matrix.extra]
-        for start, value in tail:
-            placed[max((i for i, left in enumerate(at) if left <= start + 1), default=0)] = value
-    return words[1 : 1 + width], placed
+    placed = placed_values(tail, matrix.extra, header, end_of_word(text, starts[width]))
+    return None if placed is None else (words[1 : 1 + width], placed)
 
 
 def _end_missing(matrix: Matrix, last: Line, lines: list[Line]) -> bool:
