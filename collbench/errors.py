@@ -1,8 +1,12 @@
-"""What a user can act on: the error type and the exit codes. Imports nothing."""
+"""What a user can act on: the error type and the exit codes. Imports nothing of the package."""
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""What moves the cursor, colours, reorders or hides text on a terminal; tab and newline stay."""
 
 
 class Exit(IntEnum):
@@ -26,6 +30,8 @@ class Exit(IntEnum):
 class CollbenchError(Exception):
     """A problem the user can act on, printed as one line plus the next step.
 
+    File names and values in it come from others: what a terminal would obey becomes ``?``.
+
     Args:
         what: What was wrong: the file, field and offending value, and what is allowed.
         fix: The command or edit that comes next.
@@ -33,9 +39,9 @@ class CollbenchError(Exception):
     """
 
     def __init__(self, what: str, *, fix: str = "", code: int = Exit.USAGE) -> None:
-        super().__init__(what)
-        self.what = what
-        self.fix = fix
+        self.what = _CONTROL.sub("?", what)
+        self.fix = _CONTROL.sub("?", fix)
+        super().__init__(self.what)
         self.code = int(code)
 
     def __str__(self) -> str:

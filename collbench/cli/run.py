@@ -22,7 +22,7 @@ def run(profile: str, strict: bool, command: tuple[str, ...]) -> int:
 
     \b
     Example:
-      collbench run current -- python -m sglang.launch_server --model-path M --tp 4
+      collbench run current -- python -m sglang.launch_server --model M --tp 4
       collbench run --strict results/node1/3f2a9c10b4de -- vllm serve M
     """
     from collbench.live import launch
@@ -50,11 +50,13 @@ def _become(command: tuple[str, ...], environ: dict[str, str]) -> int:
     # Python ignores these, and an ignored signal stays ignored over exec.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+    from collbench.live.text import printable
+
     try:
         os.execvpe(command[0], command, environ)
     except FileNotFoundError:
-        click.echo(f"collbench run: {command[0]}: not found", err=True)
+        click.echo(f"collbench run: {printable(command[0])}: not found", err=True)
         return 127
     except OSError as error:
-        click.echo(f"collbench run: {command[0]}: {error.strerror}", err=True)
+        click.echo(f"collbench run: {printable(command[0])}: {error.strerror}", err=True)
         return 126

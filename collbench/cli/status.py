@@ -9,13 +9,24 @@ from typing import Any
 import click
 
 from collbench.cli.document import deliver, json_options
+from collbench.cli.seconds import Seconds
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--watch", is_flag=True, help="Look again every few seconds, until Ctrl-C.")
-@click.option("--every", type=click.FloatRange(0.5), default=2.0, help="Seconds between looks.")
 @click.option(
-    "--log", type=click.Path(path_type=Path), help="The server's log, where it is no open file."
+    "--every",
+    type=Seconds(0.5),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between looks, from 0.5 on.",
+)
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The server's log, where it is no open file.",
 )
 @json_options
 def status(

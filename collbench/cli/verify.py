@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collbench.cli.document import deliver, json_options
+from collbench.cli.seconds import Seconds
 
 if TYPE_CHECKING:
     from collbench.live.verify import Result, Wanted
@@ -16,16 +17,34 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("profile", metavar="PROFILE")
-@click.option("--pid", "pids", type=int, multiple=True, help="Worker, or what started the workers.")
-@click.option("--match", help="Regular expression on command lines and process titles.")
+@click.option(
+    "--pid",
+    "pids",
+    type=int,
+    multiple=True,
+    metavar="P",
+    help="Worker, or what started the workers; repeatable.",
+)
+@click.option(
+    "--match", metavar="RE", help="Regular expression on command lines and process titles."
+)
 @click.option(
     "--log",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="The server's log, with NCCL's lines in it (NCCL_DEBUG=INFO).",
 )
-@click.option("--wait", type=float, help="Seconds to wait until every worker is up and live.")
 @click.option(
-    "--ranks", type=click.IntRange(1), help="Workers there have to be [default: the profile's]."
+    "--wait",
+    type=Seconds(),
+    metavar="SECONDS",
+    help="Wait so long until every worker is up and live.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Workers there have to be. Default: the profile's ranks.",
 )
 @click.option(
     "--like",
@@ -57,7 +76,7 @@ def verify(
     \b
     Example:
       collbench verify current
-      collbench verify results/node1/3f2a9c10b4de --pid 4711 --log server.log --json
+      collbench verify results/node1/3f2a9c10b4de --pid 4711 --log server.log
       collbench verify /etc/collbench/current --match sglang::scheduler --wait 600
     """
     from collbench.live import verify as live
