@@ -76,13 +76,21 @@ _OPTIONS = (
         show_default=True,
         help="One more launch, not timed, in which NCCL logs what it chose.",
     ),
-    click.option("--out", metavar="DIR", help="Folder of the run record. Default: results."),
-    click.option("--force", is_flag=True, help="Measure although others use the GPUs."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
-    click.option("--json-file", metavar="FILE", help="The same document into FILE."),
-    click.option("--csv-file", metavar="FILE", help="The table's cases as CSV."),
     click.option(
-        "--times-file", metavar="FILE", help="Every raw time, long: FILE.csv or FILE.parquet."
+        "--out",
+        metavar="DIR",
+        help="Folder of results. Default: $COLLBENCH_RESULTS, else ./results.",
+    ),
+    click.option("--force", is_flag=True, help="Measure on GPUs that others use."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, nothing else."
+    ),
+    click.option("--json-file", metavar="FILE", help="Write the JSON document into FILE."),
+    click.option("--csv-file", metavar="FILE", help="Write the table's cases as CSV."),
+    click.option(
+        "--times-file",
+        metavar="FILE",
+        help="Write every raw time, one a row: FILE.csv or FILE.parquet.",
     ),
 )
 

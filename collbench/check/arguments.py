@@ -35,15 +35,22 @@ def check_options(command: Command) -> Command:
                 type=click.IntRange(min=4, max=100),
                 default=PAIRS,
                 show_default=True,
+                metavar="N",
                 help="Interleaved pairs of launches; twice as many where these do not decide.",
             ),
             click.option("--force", is_flag=True, help="Measure on GPUs that others use."),
             click.option("--quiet", is_flag=True, help="No progress."),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+            click.option(
+                "--json",
+                "as_json",
+                is_flag=True,
+                help="Print one JSON document on stdout, nothing else.",
+            ),
             click.option(
                 "--json-file",
                 type=click.Path(path_type=Path, dir_okay=False),
-                help="Write the JSON document to a file.",
+                metavar="FILE",
+                help="Write the JSON document into FILE.",
             ),
         ]
     ):

@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="collbench")
 def cli() -> None:
-    r"""Time the small collectives of LLM serving on PCIe GPUs, find better settings.
+    r"""Find, keep and prove better settings for the small collectives of LLM serving.
 
     \b
     Example:

@@ -9,18 +9,22 @@ import click
 from collbench.bench.options import bench_options
 
 
-@click.command(
-    epilog="Example: collbench bench --sizes 8K,64K,1M --collective all_reduce,all_gather "
-    "--launches 5"
-)
+@click.command()
 @click.option("--nproc-per-node", type=int, metavar="N", help="Ranks. Default: GPUs seen, else 2.")
 @bench_options
 @click.pass_context
 def bench(context: click.Context, /, nproc_per_node: int | None, **given: Any) -> int:
-    """Time collectives and a server's step; print a table, write a run record.
+    r"""Time collectives and a server's step; print a table, write a run record.
 
     Starts fresh processes for each launch, so that every figure is one that a server's start could
-    give. Exit code 1: a launch hung or died; 4: a collective returned wrong data.
+    give.
+
+    Exit code: 0; 1 a launch hung or died; 4 a collective returned wrong data.
+
+    \b
+    Example:
+      collbench bench --launches 6
+      collbench bench --sizes 8K,64K,1M --collective all_reduce,all_gather
     """
     from collbench import front
     from collbench.bench.request import Request, ask

@@ -9,7 +9,7 @@ import click
 from collbench.check.arguments import check_options
 
 
-@click.command(epilog="Example: collbench check current --json-file check.json")
+@click.command()
 @click.option(
     "--nproc-per-node",
     type=click.IntRange(min=1),
@@ -19,10 +19,16 @@ from collbench.check.arguments import check_options
 @check_options
 @click.pass_context
 def check(context: click.Context, /, nproc_per_node: int | None, **given: Any) -> int:
-    """Measure a profile again, beside the default, against its record.
+    r"""Measure a profile again, beside the default, against its record.
 
-    PROFILE is a profile's directory, its id, or `current`. Exit code 0: as recorded; 3: regressed
-    or no longer helps; 5: not the machine or the libraries of the record.
+    PROFILE is a profile's directory, its id, or `current`.
+
+    Exit code: 0 as recorded; 3 regressed or no longer helps; 5 not the machine or the libraries
+    of the record.
+
+    \b
+    Example:
+      collbench check current --json-file check.json
     """
     from collbench import front
     from collbench.check.main import subject_of

@@ -17,6 +17,7 @@ from collbench.cli.document import deliver, json_options
     type=float,
     default=0.01,
     show_default=True,
+    metavar="FRACTION",
     help="Differences below this fraction are called none.",
 )
 @click.option(
@@ -38,13 +39,15 @@ def compare(
     r"""Compare two run records, per case and for the step.
 
     Prints B / A with a 95 % interval over launches and a verdict: faster, slower, no difference,
-    too few launches, not comparable. Exit 0 same or faster, 3 slower, 4 too few launches, 5 not
-    comparable (5 wins over 3, 3 over 4).
+    too few launches, not comparable.
+
+    Exit code: 0 same or faster, 3 slower, 4 too few launches, 5 not comparable (5 wins over 3, 3
+    over 4).
 
     \b
     Example:
       collbench compare before.json after.json
-      collbench compare nccl-2.28.json nccl-2.29.json --across library --across torch
+      collbench compare nccl-2.28.json nccl-2.29.json --across library
     """
     from collbench import compare as comparing
     from collbench.record import RunRecord, load

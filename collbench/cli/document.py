@@ -22,7 +22,8 @@ def json_options(command: Command) -> Command:
     return click.option(
         "--json-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Write the JSON document to a file.",
+        metavar="FILE",
+        help="Write the JSON document into FILE.",
     )(command)
 
 

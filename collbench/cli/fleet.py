@@ -11,27 +11,32 @@ from collbench.cli.document import deliver, json_options
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def fleet() -> None:
-    """Look at many machines' profiles.
+    r"""Look at many machines' profiles.
 
     \b
     Example:
       collbench fleet show results
-    """  # noqa: D301 - click wants the character itself
+    """
 
 
-@fleet.command(context_settings={"help_option_names": ["-h", "--help"]})
+@fleet.command(
+    short_help="Show each machine's profile, age and last check.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @json_options
 def show(folder: Path, as_json: bool, json_file: Path | None) -> int:
-    """Show each machine's profile, age, last check and regressions, from records alone.
+    r"""Show each machine's profile, age, last check and regressions, from records alone.
 
     Machines of the same hardware form a class; one whose library, driver, settings, links or
-    default differ from the rest deviates. Exits 3 where some machine deviates.
+    default differ from the rest deviates.
+
+    Exit code: 0; 3 where some machine deviates.
 
     \b
     Example:
       collbench fleet show /shared/results --json-file fleet.json
-    """  # noqa: D301 - click wants the character itself
+    """
     from collbench.fleet.collect import collect
     from collbench.fleet.table import document, text
 

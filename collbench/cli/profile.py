@@ -9,7 +9,9 @@ import click
 from collbench.cli.document import deliver, json_options
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-_at = click.option("--at", type=click.Path(path_type=Path), help="Folder whose 'current' is meant.")
+_at = click.option(
+    "--at", type=click.Path(path_type=Path), metavar="DIR", help="Folder whose 'current' is meant."
+)
 
 
 @click.group(context_settings=_CONTEXT)
@@ -42,7 +44,9 @@ def show(reference: str, as_json: bool, json_file: Path | None) -> int:
     return deliver(show_document(loaded), text, as_json=as_json, json_file=json_file)
 
 
-@profile.command("list", context_settings=_CONTEXT)
+@profile.command(
+    "list", short_help="List the profiles that can be found.", context_settings=_CONTEXT
+)
 @json_options
 def list_(as_json: bool, json_file: Path | None) -> int:
     r"""List the profiles in $COLLBENCH_RESULTS, ./results and /etc/collbench.
@@ -67,7 +71,11 @@ def list_(as_json: bool, json_file: Path | None) -> int:
     show_default=True,
     help="Server that will be started with it.",
 )
-@click.option("--nccl-version", help="NCCL that will read it [default: the profile's, or current].")
+@click.option(
+    "--nccl-version",
+    metavar="V",
+    help="NCCL that will read it. Default: the profile's, else the newest known.",
+)
 @json_options
 def lint(
     file: str, like: str, nccl_version: str | None, as_json: bool, json_file: Path | None
@@ -111,10 +119,18 @@ def lint(
     ),
     help="What is going to start the server.",
 )
-@click.option("--service", default="server", show_default=True, help="Name used in the snippet.")
-@click.option("--env-path", help="Path of the env file as the target will see it.")
+@click.option(
+    "--service",
+    default="server",
+    show_default=True,
+    metavar="NAME",
+    help="Unit, container or deployment in the snippet.",
+)
+@click.option("--env-path", metavar="PATH", help="Path of the env file as the target will see it.")
 @click.option("--ray", is_flag=True, help="Name the variables that Ray has to copy.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write to a file.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write into FILE."
+)
 def emit(
     reference: str, target: str, service: str, env_path: str | None, ray: bool, out: Path | None
 ) -> int:

@@ -14,9 +14,10 @@ import click
     "--out",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
     help="HTML file to write.",
 )
-@click.option("--title", help="Title of the page.")
+@click.option("--title", metavar="TEXT", help="Title of the page.")
 @click.option("--quiet", is_flag=True, help="Say nothing where all is well.")
 def report(paths: tuple[Path, ...], out: Path, title: str | None, quiet: bool) -> int:
     r"""Write one self-contained HTML page from results.

@@ -21,26 +21,40 @@ _QUIET_S = 30.0
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def slurm() -> None:
-    """Submit sweeps to Slurm and gather them.
+    r"""Submit sweeps to Slurm and gather them.
 
     \b
     Example:
       collbench slurm submit decode --gpus-per-node 8 --dry-run
       collbench slurm submit decode --gpus-per-node 8 --array 16 --follow
       collbench slurm gather 4711
-    """  # noqa: D301 - click wants the character itself
+    """
 
 
-@slurm.command(context_settings={"help_option_names": ["-h", "--help"]})
+@slurm.command(
+    short_help="Submit a sweep, once or as an array.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("spec")
 @click.argument("sweep_arguments", nargs=-1, metavar="[-- SWEEP OPTIONS]")
-@click.option("--nodes", type=int, default=1, show_default=True, help="Nodes of one sweep.")
 @click.option(
-    "--array", type=int, default=1, show_default=True, help="Sweeps, each on nodes of its own."
+    "--nodes", metavar="N", type=int, default=1, show_default=True, help="Nodes of one sweep."
 )
-@click.option("--at-once", type=int, help="Most sweeps of the array that run at a time.")
-@click.option("--nproc-per-node", type=int, help="Ranks on each node; default: one per GPU.")
-@click.option("--gpus-per-node", type=int, help="GPUs to ask for on each node.")
+@click.option(
+    "--array",
+    metavar="N",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Sweeps, each on nodes of its own.",
+)
+@click.option(
+    "--at-once", metavar="N", type=int, help="Most sweeps of the array that run at a time."
+)
+@click.option(
+    "--nproc-per-node", metavar="N", type=int, help="Ranks on each node; default: one per GPU."
+)
+@click.option("--gpus-per-node", metavar="N", type=int, help="GPUs to ask for on each node.")
 @click.option(
     "--launcher",
     type=click.Choice(["torchrun", "srun"]),
@@ -48,28 +62,44 @@ def slurm() -> None:
     show_default=True,
     help="What starts the ranks where a sweep spans nodes.",
 )
-@click.option("--partition", help="Partition.")
-@click.option("--account", help="Account.")
-@click.option("--qos", help="Quality of service.")
-@click.option("--time", "limit", help="Time limit: minutes, H:M:S or D-H:M:S.")
-@click.option("--constraint", help="Node features: one class of nodes.")
-@click.option("--nodelist", help="Nodes to use.")
-@click.option("--exclude", help="Nodes to leave out.")
+@click.option("--partition", metavar="NAME", help="Partition of the job.")
+@click.option("--account", metavar="NAME", help="Account that is charged.")
+@click.option("--qos", metavar="NAME", help="Quality of service of the job.")
+@click.option("--time", "limit", metavar="T", help="Time limit: minutes, H:M:S or D-H:M:S.")
+@click.option("--constraint", metavar="FEATURES", help="Node features: one class of nodes.")
+@click.option("--nodelist", metavar="NODES", help="Nodes to use.")
+@click.option("--exclude", metavar="NODES", help="Nodes to leave out.")
 @click.option("--share", is_flag=True, help="Do not ask for whole nodes (numbers suffer).")
-@click.option("--name", default="collbench", show_default=True, help="Name of the job.")
-@click.option("--storage", help="Study shared by all tasks: journal:PATH or a database URL.")
+@click.option(
+    "--name", metavar="NAME", default="collbench", show_default=True, help="Name of the job."
+)
+@click.option(
+    "--storage", metavar="URL", help="Study shared by all tasks: journal:PATH or a database URL."
+)
 @click.option(
     "--profile",
     type=click.Path(path_type=Path),
+    metavar="PROFILE",
     help="Profile to source: it becomes part of the baseline.",
 )
-@click.option("--sbatch", "options", multiple=True, help="Further option of sbatch, --opt=value.")
 @click.option(
-    "--python", default=sys.executable, show_default="this one", help="Interpreter on the nodes."
+    "--sbatch",
+    "options",
+    metavar="OPTION",
+    multiple=True,
+    help="Further option of sbatch, --opt=value.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    default=sys.executable,
+    show_default="this one",
+    help="Interpreter on the nodes.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
     default=Path("results"),
     show_default=True,
     help="Folder that every node sees.",
@@ -90,16 +120,16 @@ def submit(
     json_file: Path | None,
     **words: Any,
 ) -> int:
-    """Submit a sweep of SPEC, on one or several nodes, once or as an array.
+    r"""Submit a sweep of SPEC, on one or several nodes, once or as an array.
 
-    Options of the sweep itself follow after ``--``. Each task leaves its document and log under
+    Options of the sweep itself follow after --. Each task leaves its document and log under
     OUT/slurm; a task that is started again goes on where it stopped.
 
     \b
     Example:
-      collbench slurm submit decode --gpus-per-node 8 --time 1:00:00 --follow -- --budget 20m
-      collbench slurm submit decode --nodes 2 --gpus-per-node 8 --launcher srun --dry-run
-    """  # noqa: D301 - click wants the character itself
+      collbench slurm submit decode --gpus-per-node 8 --follow -- --budget 20m
+      collbench slurm submit decode --nodes 2 --gpus-per-node 8 --dry-run
+    """
     from collbench.slurm.control import submit as hand_over
     from collbench.slurm.request import Request
     from collbench.slurm.script import render
@@ -140,11 +170,15 @@ def submit(
     return deliver(document, text, as_json=as_json, json_file=json_file)
 
 
-@slurm.command(context_settings={"help_option_names": ["-h", "--help"]})
+@slurm.command(
+    short_help="Gather what the tasks of a job found.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("job")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
     default=Path("results"),
     show_default=True,
     help="As given to submit.",
@@ -152,15 +186,14 @@ def submit(
 @click.option("--follow", is_flag=True, help="Wait until every task has ended.")
 @json_options
 def gather(job: str, out: Path, follow: bool, as_json: bool, json_file: Path | None) -> int:
-    """Gather what the tasks of a job found, also of one that was cancelled.
+    r"""Gather what the tasks of a job found, also of one that was cancelled.
 
-    Exits 0 when every task delivered and all agree, 3 when they differ, 1 when some did not
-    deliver.
+    Exit code: 0 every task delivered and all agree; 3 they differ; 1 some did not deliver.
 
     \b
     Example:
       collbench slurm gather 4711 --follow --json-file fleet.json
-    """  # noqa: D301 - click wants the character itself
+    """
     from collbench.slurm.control import checked_job
 
     folder = out.resolve() / "slurm"

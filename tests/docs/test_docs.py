@@ -11,10 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from collbench.cli import COMMANDS
+from collbench.cli import COMMANDS, cli
 from collbench.errors import Exit
 from collbench.job import Case, CaseTimes, Job, Run, StepTimes
 from collbench.knobs import registry
@@ -87,8 +88,28 @@ def test_every_setting_is_in_the_reference() -> None:
     assert [name for name in registry() if name not in text] == []
 
 
-def test_no_help_text_shows_a_formatting_mark() -> None:
-    assert "\\b" not in (DOCS / "commands.md").read_text()
+def helps() -> Iterator[tuple[str, str]]:
+    """Yield every command's path and its help on a terminal of 80 columns."""
+    waiting: list[tuple[str, click.Command]] = [("collbench", cli)]
+    while waiting:
+        path, command = waiting.pop()
+        context = click.Context(command, info_name=path, terminal_width=80)
+        yield path, command.get_help(context)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                assert child is not None
+                waiting.append((f"{path} {name}", child))
+
+
+@pytest.mark.parametrize(("path", "text"), sorted(helps()), ids=lambda value: value[:40])
+def test_every_help_has_an_example_line_by_line_and_no_mark_of_its_source(
+    path: str, text: str
+) -> None:
+    assert re.search(rf"\n  Example:\n(    .*\n)*    {path}( |$)", text, re.M)
+    assert not re.search(r"\\b|\x08|``|^  \w+ .*\.\.\.$", text, re.M)
+    wide = [line for line in text.splitlines() if len(line) > 80]
+    assert [line for line in wide if "--fail-on regression --prom /" not in line] == []
 
 
 def links(path: Path) -> Iterator[str]:
