@@ -79,6 +79,14 @@ def test_every_command_has_its_part_in_the_reference() -> None:
     assert [name for name in COMMANDS if f"\n## collbench {name}\n" not in text] == []
 
 
+def test_every_design_note_has_a_number_of_its_own_in_name_and_title() -> None:
+    notes = sorted(path for path in (DOCS / "design").glob("*.md") if path.name != "index.md")
+    numbers = [path.name.split("-")[0] for path in notes]
+    assert len(set(numbers)) == len(numbers)
+    for path, number in zip(notes, numbers, strict=True):
+        assert path.read_text().startswith(f"# {number}: ")
+
+
 def test_every_exit_code_is_explained(generate: ModuleType) -> None:
     assert set(map(int, Exit)) <= set(map(int, generate.MEANINGS))
 
