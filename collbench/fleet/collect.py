@@ -100,7 +100,7 @@ def collect(folder: Path) -> Fleet:
             if _take(machine, path, plain):
                 found[name] = machine
         except CollbenchError as error:
-            fleet.unreadable.append((path, error.what))
+            fleet.unreadable.append((path, error.what.removeprefix(f"{path}: ")))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             fleet.unreadable.append((path, f"not of the form it claims: {str(error)[:160]}"))
     fleet.machines = sorted(found.values(), key=lambda one: one.name)
@@ -145,10 +145,10 @@ def _machine_of(path: Path, folder: Path) -> str:
 
 def _take(machine: Machine, path: Path, plain: Mapping[str, Any]) -> bool:
     """Take in one file; return whether it says something of a machine."""
-    if path.name == "profile.json":
-        _take_profile(machine, path, plain)
-    elif plain.get("kind") == "run":
+    if plain.get("kind") == "run":  # records/profile.json is one too
         _take_record(machine, plain)
+    elif path.name == "profile.json":
+        _take_profile(machine, path, plain)
     elif plain.get("command") == "sweep" and "verdict" in plain:
         when = _modified(path)
         if isinstance(plain.get("machine"), dict):

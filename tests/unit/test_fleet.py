@@ -257,3 +257,23 @@ def test_any_field_of_a_record_may_be_wrong(
         plain = document(collect(root))
         json.dumps(plain, allow_nan=False)
         text(plain)
+
+
+def test_the_results_of_this_repository_are_a_fleet_that_can_be_read() -> None:
+    fleet = collect(ROOT / "results")
+    assert {one.name for one in fleet.machines if one.profile is not None} >= {
+        "cpu-vm",
+        "2x-nvidia-h200-vm",
+    }
+    assert [path for path, _ in fleet.unreadable if path.parent.name == "records"] == []
+
+
+def test_a_file_that_is_not_read_is_named_once(tmp_path: Path) -> None:
+    leave_profile(tmp_path, "a")
+    (tmp_path / "b").mkdir()
+    broken = tmp_path / "b" / "profile.json"
+    broken.write_text("{}")
+    lines = text(document(collect(tmp_path))).splitlines()
+    told = [line for line in lines if line.startswith("not read: ")]
+    assert len(told) == 1
+    assert told[0].startswith(f"not read: {broken}: not a profile: ")
