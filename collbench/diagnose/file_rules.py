@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from collbench.diagnose.env_rules import NEXT_ABSENT
+from collbench.diagnose.setting_rules import judge_settings
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
 from collbench.readers.env_faults import unquoted
@@ -29,6 +31,15 @@ ADVICE = {
 
 def judge_env_file(reading: Reading, given: Given) -> list[Finding]:
     """Return lines that readers take differently, and values that the library refuses."""
+    findings = _judge_one(reading, given)
+    for name, other in reading.signs.get("others", ()):
+        # Whether a file beside the first is to hold the profile, nobody said.
+        found = _judge_one(other, dataclasses.replace(given, profile=None))
+        findings += [dataclasses.replace(finding, source=printable(name, 80)) for finding in found]
+    return findings
+
+
+def _judge_one(reading: Reading, given: Given) -> list[Finding]:
     offset = reading.signs["offset"]
     found: dict[str, list[tuple[int, str]]] = {}
     for line, fault in reading.facts["faults"]:
@@ -42,13 +53,16 @@ def judge_env_file(reading: Reading, given: Given) -> list[Finding]:
         )
         for code, lines in found.items()
     ]
+    if "env.not_portable" not in found:
+        findings += _read_differently(reading)
     intended = {
         name: value
         for reader in ("systemd", "sh", "compose")
         for name, value in _values(reading.facts["values"], reader).items()
         if value is not None
     }
-    findings += _invalid(reading, intended, given)
+    bare = {n: unquoted(v).strip() or v.strip("\"' \r") for n, v in intended.items()}
+    findings += judge_settings(bare, given, lambda name: reading.line(f"var:{name}"))
     if given.profile is not None:
         findings += _against(reading, given.profile, intended)
     return findings
@@ -59,30 +73,28 @@ def _values(values: Mapping[str, Any], reader: str) -> Mapping[str, Any]:
     return {} if "error" in read and len(read) == 1 else read
 
 
-def _invalid(reading: Reading, intended: Mapping[str, str], given: Given) -> list[Finding]:
-    """Ask the registry what the library that will read the file makes of each value."""
-    if not given.nccl_version:
-        return []
-    from collbench.knobs import parse_version, registry
-    from collbench.knobs.rules import check_value
-
-    version = parse_version(given.nccl_version)
-    for name, value in intended.items():
-        knob = registry().get(name)
-        text = unquoted(value).strip() or value.strip("\"' \r")
-        if knob is None or knob.library != "nccl" or knob.type == "path" or not text:
-            continue
-        wrong = [f for f in check_value(knob, text, version) if f.code == "nccl.invalid_value"]
-        if wrong:
-            return [
-                Finding(
-                    code="nccl.invalid_value",
-                    line=reading.line(f"var:{name}"),
-                    evidence=f"{name}={printable(text, 60)}: {wrong[0].message}",
-                    next=wrong[0].next,
-                )
-            ]
+def _read_differently(reading: Reading) -> list[Finding]:
+    """Find lines without a fault of their own of which readers make different things."""
+    values: Mapping[str, Mapping[str, Any]] = reading.facts["values"]
+    offset = reading.signs["offset"]
+    faulty = {line for line, _ in reading.facts["faults"]}
+    refused = [r for r, read in values.items() if "error" in read and len(read) == 1]
+    if refused and not faulty:
+        said = ", ".join(
+            f"{reader} refuses the file: {values[reader]['error']}" for reader in refused
+        )
+        return [_not_portable(said, None)]
+    read = [values[reader] for reader in values if reader not in refused]
+    for name, line in reading.signs["names"].items():
+        made = [found.get(name) for found in read]
+        if line not in faulty and (None in made or len(set(made)) > 1):
+            return [_not_portable(f"readers make different things of {name}", line + offset)]
     return []
+
+
+def _not_portable(evidence: str, line: int | None) -> Finding:
+    code = "env.not_portable"
+    return Finding(code=code, line=line, evidence=evidence, next=ADVICE[code])
 
 
 def _against(
@@ -161,6 +173,13 @@ def judge_environ(reading: Reading, given: Given) -> list[Finding]:
                 next="find who sets it: the shell, the image, a wrapper script",
             )
         )
+    entries = reading.facts["entries"]
+    if not reading.signs["wiped"]:
+        plain = {n: v for n, v in entries.items() if v[:1] not in ("'", '"') and v[-1:] != "\r"}
+        found += judge_settings(plain, given, lambda _: None)
+    returned = [n for n in by.get("differs", ()) if entries[n].endswith("\r")]
+    if returned:
+        found.append(crlf(returned, None))
     kept = [
         name
         for name in by.get("differs", ())
@@ -169,6 +188,16 @@ def judge_environ(reading: Reading, given: Given) -> list[Finding]:
     if kept:
         found.append(quoted(kept, None))
     return found
+
+
+def crlf(names: list[str], line: int | None) -> Finding:
+    """Return the finding on values that end in a carriage return."""
+    return Finding(
+        code="env.crlf",
+        line=line,
+        evidence=f"{', '.join(names)} ends in a carriage return",
+        next=ADVICE["env.crlf"],
+    )
 
 
 def quoted(names: list[str], line: int | None) -> Finding:

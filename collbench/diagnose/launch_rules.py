@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from collbench.diagnose.env_rules import NEXT_ABSENT
-from collbench.diagnose.file_rules import ADVICE, variable_absent
+from collbench.diagnose.file_rules import ADVICE, crlf, variable_absent
 from collbench.diagnose.file_rules import quoted as quoted_values
+from collbench.diagnose.setting_rules import judge_settings
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
+from collbench.readers.env_faults import faults, name_of
 from collbench.readers.launch import Delivery
 from collbench.readers.text import printable
 
@@ -31,6 +33,9 @@ def judge_launch(reading: Reading, given: Given) -> list[Finding]:
     elif missing:
         found.append(variable_absent(missing))
     found += _wrong_values(reading, facts, delivery, profile)
+    arriving = facts["env_in_service"] | facts.get("nccl_conf_adds", {})
+    plain = {n: v for n, v in arriving.items() if v and v[0] not in "'\"" and v[-1] != "\r"}
+    found += judge_settings(plain, given, lambda name: reading.line(f"var:{name}"))
     adds = facts.get("nccl_conf_adds", {})
     if adds:
         name = next(iter(adds))
@@ -71,7 +76,9 @@ def _ways_lost(reading: Reading, facts: Mapping[str, Any], delivery: Delivery) -
                 "`collbench run PROFILE -- CMD` there",
             )
         )
-    if missing and delivery.launcher == "compose":
+    unasked = [name for name in missing if name not in delivery.asked]
+    listed = not unasked and "lost_at" in facts
+    if missing and delivery.launcher == "compose" and not listed:
         found.append(
             Finding(
                 code="env.not_listed_in_compose",
@@ -82,7 +89,7 @@ def _ways_lost(reading: Reading, facts: Mapping[str, Any], delivery: Delivery) -
                 "`docker compose up -d --force-recreate`",
             )
         )
-    if missing and delivery.launcher == "systemd" and not delivery.environment_files:
+    if unasked and delivery.launcher == "systemd" and not delivery.environment_files:
         found.append(
             Finding(
                 code="env.unit_without_file",
@@ -131,14 +138,7 @@ def _wrong_values(
         found.append(quoted_values(quoted, reading.line(f"var:{quoted[0]}")))
     returned = [n for n in differs if str(env.get(n, "")).endswith("\r")]
     if returned:
-        found.append(
-            Finding(
-                code="env.crlf",
-                line=reading.line(f"var:{returned[0]}"),
-                evidence=f"{', '.join(returned)} ends in a carriage return",
-                next=ADVICE["env.crlf"],
-            )
-        )
+        found.append(crlf(returned, reading.line(f"var:{returned[0]}")))
     cut = [n for n in differs if profile[n].partition(";")[0] == env.get(n) and ";" in profile[n]]
     if cut:
         found.append(
@@ -149,7 +149,26 @@ def _wrong_values(
                 next=ADVICE["env.sourced_semicolon"],
             )
         )
-    return found + _server_writes(reading, delivery, profile)
+    return found + _unportable(facts, delivery) + _server_writes(reading, delivery, profile)
+
+
+def _unportable(facts: Mapping[str, Any], delivery: Delivery) -> list[Finding]:
+    """Find the line of an environment file that its reader takes differently than meant."""
+    wrong = {*facts.get("missing", ()), *facts.get("differs", ())}
+    for section in delivery.files:
+        texts = section.text.split("\n")
+        for line, fault in faults(section.text):
+            name = name_of(texts[line - 1])
+            if name in wrong and fault not in ("quotes", "semicolon", "crlf"):
+                return [
+                    Finding(
+                        code="env.not_portable",
+                        line=line + section.start - 1,
+                        evidence=f"{name}: {fault}, which not every reader of the file takes alike",
+                        next=ADVICE["env.not_portable"],
+                    )
+                ]
+    return []
 
 
 def _server_writes(

@@ -29,14 +29,15 @@ class Entry:
 
 
 def parse(value: str) -> list[Entry]:
-    """Split a value into its entries; nothing is checked."""
+    """Split a value into its entries; nothing is checked. Empty ones are skipped, as strtok does."""
     entries = []
-    for part in value.split(";"):
+    for part in [part for part in value.split(";") if part] or [""]:
         function, colon, names = part.rpartition(":")
         names = names.strip()
         negated = names.startswith("^")
-        split = tuple(name.strip() for name in names.removeprefix("^").split(","))
-        entries.append(Entry(function.strip() if colon else None, negated, split))
+        split = names.removeprefix("^").split(",")
+        found = tuple(name.strip() for name in split if name) or ("",)
+        entries.append(Entry(function.strip() if colon else None, negated, found))
     return entries
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -149,7 +150,14 @@ def _table(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
 def _env_file(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:
     from collbench.readers.env_faults import env_file_reading
 
-    return env_file_reading(_first(parts, sorts, "launch:env", "launch:conf"), given)
+    files = [*sorts.get("launch:env", ()), *sorts.get("launch:conf", ())]
+    reading = env_file_reading(files[0] if files else _first(parts, sorts), given)
+    reading.signs["others"] = others = []
+    for section in files[1:]:
+        # A file of comments alone beside it says nothing.
+        with contextlib.suppress(UnreadableError):
+            others.append((section.name, env_file_reading(section, given)))
+    return reading
 
 
 def _launch(parts: Sequence[Section], sorts: Sorts, given: Given) -> Reading:

@@ -40,6 +40,12 @@ def faults(text: str) -> list[tuple[int, str]]:
     return found
 
 
+def name_of(line: str) -> str | None:
+    """Return the variable that a line names."""
+    match = _LINE.fullmatch(line.removeprefix(BOM).removesuffix("\r"))
+    return match[3] if match else None
+
+
 def _is_bare(line: str) -> bool:
     return re.fullmatch(r"\s*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*[ \t]*", line) is not None
 

@@ -88,7 +88,7 @@ def sort_of(section: Section) -> str | None:
         ("apps", lambda: _APPS.search(head)),
         ("cmdline", lambda: text.count("\n") <= 3 and _CMDLINE.search(head)),
         ("e2e", lambda: _is_steps(head)),
-        ("nccl_tests", lambda: part is None and _TABLE_ROW.search(head)),
+        ("nccl_tests", lambda: not text.startswith("#!") and _TABLE_ROW.search(head)),
         ("launch:" + (part or ""), lambda: part is not None),
         ("launch:env", lambda: _mostly_assignments(head)),
     )

@@ -43,6 +43,10 @@ class Delivery:
     """Where the server is started or its service described."""
     arguments: list[str] = field(default_factory=list)
     """Words of the server's command line, where they are known."""
+    asked: set[str] = field(default_factory=set)
+    """Variables that the service or unit itself sets or asks for by name, arrived or not."""
+    files: list[Section] = field(default_factory=list)
+    """Environment files that were read for it."""
     cut: dict[str, int] = field(default_factory=dict)
     """Variables whose value a shell cut at a semicolon -> line of the file."""
 

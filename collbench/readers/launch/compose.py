@@ -20,13 +20,19 @@ _SERVER = re.compile(
 )
 
 
-def compose_delivery(files: Sequence[Section], sections: Sequence[Section], shell: Env) -> Delivery:
+def compose_delivery(
+    files: Sequence[Section],
+    sections: Sequence[Section],
+    shell: Env,
+    fillers: Sequence[str] = (),
+) -> Delivery:
     """Return what the server's service passes on.
 
     Args:
         files: The compose files; a later one adds to and overrides an earlier one.
         sections: All files of the snippet, for ``env_file``, ``extends`` and the image.
         shell: Environment of the shell that calls compose.
+        fillers: Files of ``compose --env-file``, which fill in the YAML instead of `.env`.
 
     Raises:
         UnreadableError: it is no YAML.
@@ -43,7 +49,7 @@ def compose_delivery(files: Sequence[Section], sections: Sequence[Section], shel
     found = Delivery("compose", name)
     if name is None:
         return found
-    known = _interpolation(sections, shell)
+    known = _interpolation(sections, shell, fillers)
     service = _extended(name, services, sections, depth=0)
     found.line = line_of(node, ["services", name], section.start)
     listed_files: Env = {}
@@ -55,6 +61,7 @@ def compose_delivery(files: Sequence[Section], sections: Sequence[Section], shel
         where = ["services", name, "environment", index if isinstance(listed, list) else key]
         line = line_of(node, where, section.start) if node is not None else None
         if value is None:
+            found.asked.add(key)
             if key in shell:
                 direct[key] = shell[key]
             elif key in known:
@@ -127,6 +134,7 @@ def _read(path: str, sections: Sequence[Section], found: Delivery, *, raw: bool)
     if section is None:
         found.unseen.append(path)
         return {}
+    found.files.append(section)
     read = read_with("docker" if raw else "compose", section.text)
     return {} if isinstance(read, Refused) else from_values(read, section)
 
@@ -142,11 +150,15 @@ def _pairs(value: Any) -> list[tuple[str, str | None]]:
     return pairs
 
 
-def _interpolation(sections: Sequence[Section], shell: Env) -> dict[str, str | None]:
-    """Return what fills in ``${X}`` in the YAML: the shell first, then `.env`."""
-    dotenv = next((section for section in sections if section.base == ".env"), None)
-    read = read_with("compose", dotenv.text) if dotenv else {}
-    known = {} if isinstance(read, Refused) else dict(read)
+def _interpolation(
+    sections: Sequence[Section], shell: Env, fillers: Sequence[str]
+) -> dict[str, str | None]:
+    """Return what fills in ``${X}`` in the YAML: the shell first, then `.env` or its stand-ins."""
+    known: dict[str, str | None] = {}
+    for path in fillers or (".env",):
+        section = find(sections, path)
+        read = read_with("compose", section.text) if section else {}
+        known |= {} if isinstance(read, Refused) else read
     return known | {name: var.value for name, var in shell.items()}
 
 

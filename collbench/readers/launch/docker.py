@@ -74,6 +74,7 @@ def _env_file(path: str, sections: Sequence[Section], found: Delivery) -> Env:
     if section is None:
         found.unseen.append(path)
         return {}
+    found.files.append(section)
     read = read_with("docker", section.text)
     if isinstance(read, Refused):
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from collbench.readers import Given, Reading, UnreadableError
@@ -15,6 +16,14 @@ from collbench.readers.text import Section
 
 _ASSIGNMENT = re.compile(r"(?:export\s+)?[A-Za-z_]\w*[ \t]*=")
 _BARE = re.compile(r"(?:export\s+)?[A-Za-z_]\w*\s*$")
+_STARTS = re.compile(
+    r"^(?:\$ )?(?:[A-Za-z_]\w*=\S* +)*(?:(?:exec|nohup|env|sudo(?: -\w+)*) +)*"
+    r"(?:docker|podman|nerdctl|sbatch|srun|kubectl|mpirun|mpiexec|torchrun|python3?|vllm|sglang)"
+    r" +[\w./-]",
+    re.MULTILINE,
+)
+"""A line that starts something, with variables in front of it or without."""
+_PROMPT = re.compile(r"(?:[\w.-]{1,64}@[\w.-]{1,64}[: ]\S{0,200})?[$] +(?=\S)")
 _SCRIPT = re.compile(r"\.(?:sh|bash|sbatch|slurm|job)$")
 
 
@@ -38,6 +47,8 @@ def part_of(section: Section) -> str | None:
         return "script"
     if docker.is_dockerfile(section):
         return "image"
+    if _STARTS.search(text):
+        return "script"
     if _is_env(text):
         return "env"
     if re.search(r"(?:^|[\s;&/])(?:docker|podman|sbatch|srun|kubectl)\s+\S", text, re.MULTILINE):
@@ -59,6 +70,7 @@ def launch_reading(sections: Sequence[Section], given: Given) -> Reading:
     Raises:
         UnreadableError: nothing in it starts or describes a server.
     """
+    sections = [_without_prompts(section) for section in sections]
     parts: dict[str, list[Section]] = {}
     for section in sections:
         parts.setdefault(part_of(section) or "other", []).append(section)
@@ -90,6 +102,20 @@ def launch_reading(sections: Sequence[Section], given: Given) -> Reading:
     for name, line in found.cut.items():
         where[f"cut:{name}"] = line
     return Reading(kind="launch", facts=facts, signs=signs, lines=where)
+
+
+def _without_prompts(section: Section) -> Section:
+    """Return a copy of a terminal as the script of its commands, without what they printed."""
+    lines = section.text.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    if not _PROMPT.match(first):
+        return section
+    kept, goes_on = [], False
+    for line in lines:
+        prompt = _PROMPT.match(line)
+        kept.append(line[prompt.end() :] if prompt else line if goes_on else "")
+        goes_on = kept[-1].rstrip().endswith("\\")
+    return Section(section.name, "\n".join(kept), section.start)
 
 
 def _compare(
@@ -151,9 +177,15 @@ def _launcher(
             sorted(parts["compose"], key=lambda s: "override" in s.base),
             sections,
             caller.env if caller else walk.env(),
+            _fillers(caller.words) if caller else (),
         )
         if caller and caller.lost_at:
             found.lost_at, found.lost_line = caller.lost_at, caller.line
+        calls = [started for started in walk.started if _calls_compose(started)]
+        if calls and all(_keeps_containers(started.words) for started in calls):
+            found.asked |= set(found.env)
+            found.env = {}
+            _restart(found, calls[-1])
         return found
     if "unit" in parts:
         return systemd.unit_delivery(parts["unit"], sections)
@@ -187,7 +219,8 @@ def _launcher(
 
 
 def _restart(found: Delivery, again: Started) -> None:
-    found.lost_at = f"{again.section.base or 'script'}: {' '.join(again.words[:2])}"
+    words = again.words[: 3 if _calls_compose(again) else 2]
+    found.lost_at = f"{again.section.base or 'script'}: {' '.join(words)}"
     found.lost_line = again.line
 
 
@@ -200,6 +233,17 @@ def _calls_compose(started: Started) -> bool:
     return verb in ("docker-compose", "podman-compose") or (
         verb in docker.RUNTIMES and started.words[1:2] == ["compose"]
     )
+
+
+def _fillers(words: Sequence[str]) -> list[str]:
+    """Return the files of ``compose --env-file``."""
+    found = [after for word, after in pairwise(words) if word == "--env-file"]
+    return found + [w.partition("=")[2] for w in words if w.startswith("--env-file=")]
+
+
+def _keeps_containers(words: Sequence[str]) -> bool:
+    """Return whether compose starts containers that exist, with the environment they have."""
+    return not {"up", "run", "create"} & set(words) and bool({"restart", "start"} & set(words))
 
 
 def _conf(sections: Sequence[Section], given: Given) -> Env:

@@ -54,12 +54,13 @@ def unit_delivery(units: Sequence[Section], sections: Sequence[Section]) -> Deli
         if section is None:
             found.unseen.append(path.removeprefix("-"))
             continue
+        found.files.append(section)
         read = read_with("systemd", section.text)
         if not isinstance(read, Refused):
             env |= from_values(read, section)
     for name in unit.unset:
         env.pop(name.partition("=")[0], None)
-    found.env = env
+    found.env, found.asked = env, set(env)
     _follow_start(found, unit, env, sections)
     return found
 
@@ -83,11 +84,9 @@ def _follow_start(found: Delivery, unit: Unit, env: Env, sections: Sequence[Sect
     found.lost_at = last.lost_at
     if is_run(last.words):
         inner = run_delivery(last, sections)
-        found.env, found.arguments, found.unseen = (
-            inner.env,
-            inner.arguments,
-            found.unseen + inner.unseen,
-        )
+        found.env, found.arguments = inner.env, inner.arguments
+        found.unseen += inner.unseen
+        found.files += inner.files
         found.lost_at = inner.lost_at
     elif is_restart(last.words):
         found.env = {}
