@@ -58,7 +58,7 @@ _OPTIONS = (
         "--chain",
         type=click.IntRange(1, 10000),
         metavar="N",
-        help="Calls in one graph. Default: 100 up to 64 KiB, 50 up to 1 MiB, 20 above.",
+        help="Calls in one graph. Default: 100 up to 64 KiB, 50 to 1 MiB, 20 to 8 MiB, 5 above.",
     ),
     click.option(
         "--replays",

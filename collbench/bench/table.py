@@ -14,7 +14,7 @@ from collbench.errors import Exit
 from collbench.job import Choice, StepTimes
 from collbench.record import RunRecord
 from collbench.results import CaseResult, Results, results
-from collbench.stats import reduction
+from collbench.stats import most_confidence, reduction
 from collbench.terminal.words import clean
 from collbench.units import format_ms, format_size
 
@@ -150,6 +150,9 @@ def print_report(record: RunRecord, path: str | None, console: Console) -> None:
             console.print(table)
         for line in _LEGEND:
             say(line)
+        few = _few_launches(max(case.launches for case in found.cases))
+        if few:
+            say(few)
         if reduction(record.backend) == "max":
             say("a window ends with its slowest rank")
         if any(case.host_bound for case in found.cases):
@@ -200,6 +203,15 @@ def _empty_table(title: str) -> Table:
     for name in ("size", "p50", "+-", "p95", "p99", "algbw", "busbw", "skew", "wrong"):
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _few_launches(launches: int) -> str:
+    """Return how sure an interval of so few launches is at best; empty where it can be 95 %."""
+    sure = most_confidence(launches)
+    if launches < 2 or sure >= 0.95:
+        return ""
+    enough = next(n for n in range(launches, 100) if most_confidence(n) >= 0.95)
+    return f"{launches} launches: the interval is a {sure:.0%} one at best; {enough} make it 95 %"
 
 
 def _us(value: float) -> str:

@@ -309,6 +309,22 @@ def test_the_table_fits_80_columns_and_is_plain_when_piped() -> None:
     assert "NCCL chose ring/ll channels 0..3 for all_reduce 8 KiB" in text
 
 
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        (1, None),
+        (2, "2 launches: the interval is a 50% one at best; 6 make it 95 %"),
+        (5, "5 launches: the interval is a 94% one at best; 6 make it 95 %"),
+        (6, None),
+    ],
+)
+def test_an_interval_of_few_launches_is_not_called_a_95_per_cent_one(
+    launches: int, said: str | None
+) -> None:
+    lines = printed(record_of(sizes="8K", launches=launches)).splitlines()
+    assert [line for line in lines if "at best" in line] == ([said] if said else [])
+
+
 def test_control_characters_of_a_log_do_not_reach_the_terminal() -> None:
     record = record_of(sizes="8K", proof=False)
     evil = record.model_copy(update={"warnings": ["\x1b]0;owned\x07 careful"]})

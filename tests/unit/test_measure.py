@@ -252,13 +252,9 @@ def test_sums_stay_zero_after_clear_however_often_they_are_repeated() -> None:
 
 
 def test_chain_lengths_are_those_that_agree_with_nccl_tests() -> None:
-    assert [default_chain(s) for s in (8, 65536, 65537, 1 << 20, (1 << 20) + 1)] == [
-        100,
-        100,
-        50,
-        50,
-        20,
-    ]
+    mib = 1 << 20
+    sizes = (8, 65536, 65537, mib, mib + 1, 8 * mib, 8 * mib + 1)
+    assert [default_chain(size) for size in sizes] == [100, 100, 50, 50, 20, 20, 5]
 
 
 def test_every_rank_times_batches_of_the_length_rank_0_chooses() -> None:
