@@ -88,8 +88,9 @@ class Results:
 def results(record: RunRecord) -> Results:
     """Return the figures of a record.
 
-    Launches that did not end well give no times; a case whose data were wrong gives its times and
-    its count of wrong elements, and is not to be trusted.
+    A launch that died or hung is named, and gives the cases that every rank had finished and
+    checked before; it gives no step. A case whose data were wrong gives its times and its count of
+    wrong elements, and is not to be trusted.
     """
     failed = [
         (f"launch {i}", f"{run.outcome}: {run.reason}" if run.reason else run.outcome)
