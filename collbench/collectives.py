@@ -37,7 +37,6 @@ class Collective:
     """NCCL's spelling in its log."""
     send: Part
     recv: Part
-    has_root: bool
     reduces: bool
     factor: Literal["2(n-1)/n", "(n-1)/n", "1"]
     """Bus bandwidth over algorithm bandwidth."""
@@ -94,7 +93,6 @@ COLLECTIVES = {
             nccl="AllReduce",
             send="all",
             recv="all",
-            has_root=False,
             reduces=True,
             factor="2(n-1)/n",
         ),
@@ -103,7 +101,6 @@ COLLECTIVES = {
             nccl="AllGather",
             send="share",
             recv="all",
-            has_root=False,
             reduces=False,
             factor="(n-1)/n",
         ),
@@ -112,7 +109,6 @@ COLLECTIVES = {
             nccl="ReduceScatter",
             send="all",
             recv="share",
-            has_root=False,
             reduces=True,
             factor="(n-1)/n",
         ),
@@ -121,7 +117,6 @@ COLLECTIVES = {
             nccl="Broadcast",
             send="all",
             recv="all",
-            has_root=True,
             reduces=False,
             factor="1",
         ),
@@ -130,7 +125,6 @@ COLLECTIVES = {
             nccl="Reduce",
             send="all",
             recv="all",
-            has_root=True,
             reduces=True,
             factor="1",
         ),
@@ -139,7 +133,6 @@ COLLECTIVES = {
             nccl="SendRecv",
             send="all",
             recv="all",
-            has_root=False,
             reduces=False,
             factor="1",
         ),

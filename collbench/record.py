@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from collbench.errors import CollbenchError
 from collbench.files import write_atomic
-from collbench.job import Job, Run, to_plain
+from collbench.job import Job, Run
 from collbench.machine import Fingerprint
 
 SCHEMA = 1
@@ -186,10 +186,3 @@ def validate_run(plain: Any, *, where: str) -> Run:
         return _RUN.validate_python(plain)
     except ValidationError as error:
         raise CollbenchError(f"{where}: {first_fault(error)}") from error
-
-
-def plain_run(run: Run) -> dict[str, Any]:
-    """Return a run as JSON-ready dictionaries."""
-    result = to_plain(run)
-    assert isinstance(result, dict)
-    return result

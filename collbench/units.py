@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from collbench.errors import CollbenchError
 
@@ -45,11 +44,6 @@ def format_size(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.4g} {name}"
     return f"{size_bytes} B"
-
-
-def format_sizes(sizes: Iterable[int]) -> str:
-    """Return several sizes, separated by commas."""
-    return ", ".join(format_size(size) for size in sizes)
 
 
 def format_ms(time_us: float) -> str:

@@ -155,11 +155,6 @@ def rank_of(process: Process, environ: Mapping[str, str] | None) -> int | None:
     return None
 
 
-def is_mpi_rank(environ: Mapping[str, str]) -> bool:
-    """Return whether a launcher of MPI started a process with this environment."""
-    return any(name in environ for name in _MPI)
-
-
 def namespace_pids(pid: int) -> set[int]:
     """Return the pids of a process in all its pid namespaces, as its own logs may name it."""
     try:

@@ -86,11 +86,6 @@ class Slots:
         return self.collective in ("all_gather", "reduce_scatter")
 
     @property
-    def accumulates(self) -> bool:
-        """Whether a second call in place gives another result than the first."""
-        return self.collective in ("all_reduce", "reduce", "reduce_scatter")
-
-    @property
     def input_count(self) -> int:
         """Elements that this rank feeds into one call."""
         return self.count // self.backend.nranks if self.collective == "all_gather" else self.count
