@@ -19,6 +19,17 @@ RAY_COPY = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"
 RAY_PREFIXES = ("NCCL_", "VLLM_", "UCX_", "HF_")
 """Prefixes that vLLM copies to Ray workers by itself."""
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}")
+_SERVICE_OF = {
+    "docker": (re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+"), "letters, digits, '_', '.', '-'"),
+    "compose": (re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.-]+"), "letters, digits, '_', '.', '-'"),
+    "k8s": (
+        re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]*[a-z0-9])?"),
+        "small letters, digits and '-' inside, not digits alone",
+    ),
+}
+"""What else a target asks of a name; without a letter it is a number to YAML."""
+_GUARD = "profile-guard"
+"""Name of the guard's own service or container."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,9 +98,10 @@ def render(
         raise CollbenchError(
             f"--target: {target!r} is not known", fix=f"choose one of {', '.join(TARGETS)}"
         )
-    if not _SERVICE.fullmatch(service):
+    pattern, allowed = _SERVICE_OF.get(target, (_SERVICE, "letters, digits, '_', '.', '@', '-'"))
+    if not (_SERVICE.fullmatch(service) and pattern.fullmatch(service)) or service == _GUARD:
         raise CollbenchError(
-            f"--service: {service!r:.80} is not a name", fix="letters, digits, '_', '.', '-'"
+            f"--service: {service!r:.80} is not a name of a server for {target}", fix=allowed
         )
     values = dict(reference.values)
     if ray:
@@ -110,9 +122,10 @@ def _snippet(
     from collbench.knobs import parse_version
 
     path = env_path or str(reference.env_path.absolute())
-    if not path.startswith("/") or not representable(path):
+    # docker and compose part a mount at its colons
+    if not path.startswith("/") or not representable(path) or ":" in path:
         raise CollbenchError(
-            f"--env-path: {path!r:.120}: has to be absolute, of letters, digits and ._/+@%^:,-",
+            f"--env-path: {path!r:.120}: has to be absolute, of letters, digits and ._/+@%^,-",
             fix="collbench profile activate PROFILE --at /etc/collbench   gives it a plain path",
         )
     profile = reference.profile

@@ -10,6 +10,8 @@ from collbench.emit import Snippet
 from collbench.knobs import registry
 
 WAIT_S = 600
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+"""Names that YAML 1.1 takes for truth values or nothing."""
 
 
 def docker(snippet: Snippet) -> str:
@@ -42,7 +44,7 @@ def compose(snippet: Snippet) -> str:
         "# Merge into your service. A file .env beside compose.yaml only fills in this YAML; it",
         "# does not reach the container. After a change: docker compose up -d --force-recreate",
         "services:",
-        f"  {snippet.service}:",
+        f"  {_name(snippet.service)}:",
     ]
     if snippet.universal:
         lines += ["    env_file:", f"      - {snippet.env_path}"]
@@ -64,7 +66,7 @@ def compose(snippet: Snippet) -> str:
         f'    pid: "service:{snippet.service}"',
         "    cap_add: [SYS_PTRACE]",
         "    depends_on:",
-        f"      - {snippet.service}",
+        f"      - {_name(snippet.service)}",
         "    volumes:",
         f"      - {snippet.profile_path}:{snippet.profile_path}:ro",
         f'    command: ["collbench", "verify", "{snippet.profile_path}", "--wait", "{WAIT_S}"]',
@@ -96,19 +98,19 @@ def k8s(snippet: Snippet) -> str:
         "apiVersion: apps/v1",
         "kind: Deployment",
         "metadata:",
-        f"  name: {snippet.service}",
+        f"  name: {_name(snippet.service)}",
         "spec:",
         "  selector:",
         "    matchLabels:",
-        f"      app: {snippet.service}",
+        f"      app: {_name(snippet.service)}",
         "  template:",
         "    metadata:",
         "      labels:",
-        f"        app: {snippet.service}",
+        f"        app: {_name(snippet.service)}",
         "    spec:",
         "      shareProcessNamespace: true",
         "      containers:",
-        f"        - name: {snippet.service}",
+        f"        - name: {_name(snippet.service)}",
         "          image: IMAGE",
         "          envFrom:",
         "            - configMapRef:",
@@ -169,6 +171,15 @@ def _comparable(snippet: Snippet) -> Mapping[str, str]:
     return {n: v for n, v in snippet.values.items() if representable(v)}
 
 
+def _name(text: str) -> str:
+    """Return a checked name, quoted where YAML would take it for a number or a truth value."""
+    plain = text[0].isalpha() and text.lower() not in _WORDS
+    return text if plain else _yaml(text)
+
+
 def _yaml(text: str) -> str:
-    """Return a text as a YAML double-quoted scalar, which JSON's strings are."""
-    return json.dumps(text)
+    """Return a text as a YAML double-quoted scalar, which JSON's strings are.
+
+    Letters stand as they are: JSON's pairs of surrogates are two characters to YAML.
+    """
+    return json.dumps(text, ensure_ascii=False)

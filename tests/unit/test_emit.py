@@ -30,6 +30,12 @@ def reference(settings: dict[str, str], **fields: Any) -> Reference:
     return Reference(path=Path("/etc/collbench/current"), values=values, profile=profile)
 
 
+def undoubled(text: str, sign: str) -> str:
+    """Take each pair of a sign for one; a single one would be expanded by the target."""
+    assert sign not in text.replace(sign * 2, ""), text
+    return text.replace(sign * 2, sign)
+
+
 def read_back(target: str, text: str) -> dict[str, str]:
     """The variables a server would see, by the rules of what starts it."""
     if target in ("env", "nccl-conf"):
@@ -46,12 +52,12 @@ def read_back(target: str, text: str) -> dict[str, str]:
         return dict(pair.split("=", 1) for pair in pairs)
     elif target == "compose":
         service = yaml.safe_load(text)["services"]["server"]
-        return {n: v.replace("$$", "$") for n, v in service["environment"].items()}
+        return {n: undoubled(v, "$") for n, v in service["environment"].items()}
     elif target == "k8s":
         return dict(next(yaml.safe_load_all(text))["data"])
     else:
         lines = re.findall(r"^Environment=\"(.*)\"$", text, re.MULTILINE)
-        unquoted = [re.sub(r"\\(.)", r"\1", line).replace("%%", "%") for line in lines]
+        unquoted = [re.sub(r"\\(.)", r"\1", undoubled(line, "%")) for line in lines]
         return dict(line.split("=", 1) for line in unquoted)
     assert isinstance(read, dict)
     return {name: value for name, value in read.items() if value is not None}
@@ -59,6 +65,7 @@ def read_back(target: str, text: str) -> dict[str, str]:
 
 TUNING = sorted(set(registry()) - set(MARKED))
 ANY_TEXT = st.text(st.characters(codec="ascii", exclude_categories=["C"]), min_size=1, max_size=40)
+PRINTED = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.isprintable)
 PLAIN = st.from_regex(r"\A[A-Za-z0-9_.,:/+@%^-]{1,30}\Z")
 
 
@@ -80,6 +87,14 @@ def test_every_registered_value_can_be_emitted(name: str) -> None:
             if target == "nccl-conf" and not name.startswith("NCCL_"):
                 continue
             assert render(target, ref), target
+
+
+@pytest.mark.parametrize("target", ["compose", "k8s"])
+@budget(max_examples=50, deadline=None)
+@given(value=PRINTED)
+def test_letters_of_every_language_arrive_through_yaml(target: str, value: str) -> None:
+    ref = reference({"NCCL_ALGO": f"\U0001f600{value}"})
+    assert read_back(target, render(target, ref)) == ref.values
 
 
 @pytest.mark.parametrize("target", ["shell", "docker", "compose", "k8s", "systemd", "slurm"])
@@ -139,7 +154,32 @@ def test_a_service_name_that_could_be_code_is_refused(service: str) -> None:
         render("docker", reference({"NCCL_PROTO": "LL"}), service=service)
 
 
-@pytest.mark.parametrize("path", ["relative.env", "/a b", "/a;b", "/$HOME/x", "/a\nb"])
+@pytest.mark.parametrize("service", ["yes", "null", "1e3x", "0x1f", "On", "server-1", "1_0a"])
+def test_a_name_is_a_name_to_yaml_too(service: str) -> None:
+    ref = reference({"NCCL_PROTO": "LL"})
+    services = yaml.safe_load(render("compose", ref, service=service))["services"]
+    assert set(services) == {service, "profile-guard"}
+    assert services["profile-guard"]["depends_on"] == [service]
+    if service.islower() and "_" not in service:
+        deployment = list(yaml.safe_load_all(render("k8s", ref, service=service)))[1]
+        assert deployment["metadata"]["name"] == service
+        assert deployment["spec"]["selector"]["matchLabels"] == {"app": service}
+
+
+@pytest.mark.parametrize(
+    ("target", "service"),
+    [
+        *(("k8s", name) for name in ("Server", "a_b", "a.b", "a-", "12")),
+        *(("compose", name) for name in ("12", "profile-guard", "a@b")),
+        *(("docker", name) for name in ("a", "a@b")),
+    ],
+)
+def test_a_name_that_the_target_would_refuse_is_refused_here(target: str, service: str) -> None:
+    with pytest.raises(CollbenchError, match=f"--service.*{target}"):
+        render(target, reference({"NCCL_PROTO": "LL"}), service=service)
+
+
+@pytest.mark.parametrize("path", ["relative.env", "/a:b", "/a b", "/a;b", "/$HOME/x", "/a\nb"])
 def test_a_path_that_could_be_code_is_refused(path: str) -> None:
     with pytest.raises(CollbenchError, match="--env-path"):
         render("slurm", reference({"NCCL_PROTO": "LL"}), env_path=path)
