@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from collbench.errors import CollbenchError, Exit
 from collbench.job import Run, Settings
 
 Purpose = Literal["search", "shortlist", "confirm", "guard", "proof"]
@@ -20,6 +21,21 @@ Purpose = Literal["search", "shortlist", "confirm", "guard", "proof"]
 server calls. ``confirm``: the objective and the guarded sizes. ``guard``: the guarded sizes only.
 ``proof``: NCCL_DEBUG on, times not used.
 """
+
+
+class StuckError(CollbenchError):
+    """No further launch can succeed, after one that ended badly.
+
+    Args:
+        what: What is in the way.
+        fix: What to do before the study goes on.
+        run: How the last launch ended. It is kept, so that a resumed study does not ask for the
+            same again.
+    """
+
+    def __init__(self, what: str, *, fix: str, run: Run) -> None:
+        super().__init__(what, fix=fix, code=Exit.FAILED)
+        self.run = run
 
 
 class Lab(Protocol):
@@ -38,7 +54,8 @@ class Lab(Protocol):
             The run; a launch that hung, died or answered wrongly is an outcome, not an exception.
 
         Raises:
-            CollbenchError: no further launch can succeed (GPUs stay busy, the pool is gone).
+            StuckError: GPUs stay busy after a launch that was killed.
+            CollbenchError: no further launch can succeed (the pool is gone).
         """
         ...
 

@@ -44,7 +44,10 @@ class Floor:
 
     @property
     def too_little(self) -> bool:
-        """Return whether exposed communication is too small a part of the step to tune."""
+        """Return whether exposed communication is too small a part of the step to tune.
+
+        Of the objective ``decode``: the others are made of collectives alone.
+        """
         return self.exposed_us is not None and self.exposed_us < CEILING * self.default_us
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from collbench.errors import CollbenchError, Exit
 from collbench.job import Job, Run
+from collbench.lab import StuckError
 from collbench.pool.forkserver import ForkServer
 from collbench.pool.gpus import wait_until_idle
 from collbench.pool.hosts import settle
@@ -94,7 +95,15 @@ class Pool:
             assert self._supervisor is not None
             ends, timed_out = self._supervisor.lead(number, job, env_file)
             if any(end.exit_code is None for end in ends):
-                raise _stuck()
+                run = Run(
+                    job_id=job.job_id,
+                    settings=dict(job.settings),
+                    outcome="hung",
+                    reason="its process could not be killed",
+                    started=started,
+                    seconds=time.monotonic() - begin,
+                )
+                raise _stuck("a GPU", run)
         seconds = time.monotonic() - begin
         runs = merge(job, ends, settings=job.settings, timed_out=timed_out)
         done = []
@@ -105,7 +114,8 @@ class Pool:
         if self.backend == "nccl" and any(run.outcome in ("hung", "died") for run in done):
             busy = wait_until_idle(_BUSY_WAIT_S)
             if busy:
-                raise _stuck(", ".join(f"GPU {gpu.index} ({gpu.name})" for gpu in busy))
+                names = ", ".join(f"GPU {gpu.index} ({gpu.name})" for gpu in busy)
+                raise _stuck(names, done[0])
         return done
 
     def hello(self) -> Run:
@@ -135,11 +145,11 @@ class Pool:
         shutil.rmtree(self._workdir, ignore_errors=True)
 
 
-def _stuck(what: str = "a GPU") -> CollbenchError:
-    return CollbenchError(
+def _stuck(what: str, run: Run) -> StuckError:
+    return StuckError(
         f"{what} is still busy {_BUSY_WAIT_S:g} s after its process was killed",
         fix="see `nvidia-smi`; reset the GPU or restart the machine, then go on with --resume",
-        code=Exit.FAILED,
+        run=run,
     )
 
 

@@ -65,8 +65,10 @@ class Engine:
             CollbenchError: the lab can launch no more, or the default fails twice in a row.
         """
         self.lab.phase = "search"
-        self._recover(self.lab.ledger.take_search())
-        began = time.monotonic()
+        stored = self.lab.ledger.take_search()
+        self._recover(stored)
+        # what an earlier part spent counts against a time budget
+        began = time.monotonic() - sum(one.run.seconds for one in stored)
         if not self.study.get_trials(deepcopy=False):
             trial, name = self._ask(self.history.reference)
             self._default()

@@ -18,7 +18,7 @@ from typing import Any
 import optuna
 
 from collbench.job import Run, Settings, to_plain
-from collbench.lab import Lab, Purpose
+from collbench.lab import Lab, Purpose, StuckError
 from collbench.record import validate_run
 
 PREFIX = "launch/"
@@ -154,7 +154,11 @@ class LedgerLab:
             stored = self.ledger.take(self.phase, purpose, settings, by_exec)
             if stored is not None:
                 return stored
-        run = self._lab.launch(settings, purpose, env_file=env_file)
+        try:
+            run = self._lab.launch(settings, purpose, env_file=env_file)
+        except StuckError as stuck:
+            self.ledger.put(self.phase, purpose, settings, by_exec, stuck.run, self.trial)
+            raise
         self.ledger.put(self.phase, purpose, settings, by_exec, run, self.trial)
         return run
 

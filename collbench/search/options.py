@@ -40,8 +40,8 @@ class Options:
     noise_pairs: int = 8
     base: Mapping[str, str] = field(default_factory=dict)
     """Settings under every candidate and under the reference (the safe winner, under hazards)."""
-    first: Key = ()
-    """Settings tried before every other: the last profile of this machine."""
+    first: tuple[Key, ...] = ()
+    """Settings tried before every other: the last profiles of this machine, newest first."""
     node: Node | None = None
     """This node, where the storage may be shared with others of its class."""
     not_searched: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,8 +64,11 @@ def run(
     return running.run()
 
 
-def _seeded(space: Space, first: Key) -> Space:
-    """Return the space with the last profile as its first seed, where it can express it."""
-    if not first or not space.contains(dict(first)):
-        return space
-    return replace(space, seeds=(first, *(s for s in space.seeds if s != first)))
+LAST_PROFILES = 3
+"""Profiles that a search begins with; each costs it a launch."""
+
+
+def _seeded(space: Space, first: Sequence[Key]) -> Space:
+    """Return the space with the last profiles as its first seeds, as far as it can express them."""
+    fitting = [name for name in dict.fromkeys(first) if name and space.contains(dict(name))]
+    return replace(space, seeds=tuple(dict.fromkeys([*fitting[:LAST_PROFILES], *space.seeds])))

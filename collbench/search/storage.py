@@ -125,15 +125,22 @@ def refuse_difference(stored: Mapping[str, Any], now: Mapping[str, Any], *, wher
         CollbenchError: naming the first field that differs, both values and the choices.
     """
     for field in sorted({*stored, *now}):
-        if stored.get(field) != now.get(field):
-            raise CollbenchError(
-                f"{where} was started with another {field}: "
-                f"{_short(stored.get(field))}, now {_short(now.get(field))}",
-                fix=f"give {field} as it was, or start anew without --resume in another --out",
-            )
+        before, after = stored.get(field), now.get(field)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            name = min(n for n in {*before, *after} if before.get(n) != after.get(n))
+            field, before, after = f"{field}.{name}", before.get(name), after.get(name)
+        raise CollbenchError(
+            f"{where} was started with another {field}: {_short(before)}, now {_short(after)}",
+            fix=f"give {field} as it was, or start anew: without --resume, and with another "
+            "--storage where one was given",
+        )
 
 
 def _short(value: Any) -> str:
+    if value is None:
+        return "not set"
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= 160 else text[:157] + "..."
 

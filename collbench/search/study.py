@@ -93,7 +93,7 @@ class Study:
     def run(self) -> StudyResult:
         """Run the phases in order."""
         floor = self._floor()
-        if floor.too_little:
+        if floor.too_little and self.options.objective == "decode":
             share = (floor.exposed_us or 0.0) / floor.default_us * 100
             return self.account.keep(
                 self.ledger,
@@ -154,8 +154,9 @@ class Study:
 
     def _search(self, floor: Floor) -> History:
         options = self.options
-        elapsed = self.account.seconds()
         each = self.ledger.seconds_each() or floor.seconds_per_launch
+        # A resumed study has its A/A from the storage: its plan is that of the first part.
+        elapsed = max(self.account.seconds(), len(self.ledger.runs) * each)
         launches = plan_launches(
             options.budget,
             each,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from collbench.job import Settings
 from collbench.lab import Lab
 from collbench.search.budget import Budget, parse_budget
 from collbench.search.events import Progress
-from collbench.search.finish import Draft
+from collbench.search.finish import Draft, beyond
 from collbench.search.options import Options
 from collbench.search.protocol import run
 from collbench.search.result import StudyResult
@@ -21,6 +22,8 @@ from collbench.space.build import MUST_HOLD, Plan
 from collbench.space.spec import Spec
 
 DEFAULT_LAUNCHES = 60
+AXIS = "axis "
+"""Before the name of an axis among what defines a study."""
 HAZARD_SHARE = 2
 """A second study has its search budget divided by it: its space is a few axes."""
 
@@ -37,7 +40,8 @@ def options(
     resume: bool = False,
     allow: Sequence[str] = (),
     command: Sequence[str] = (),
-    last_profile: dict[str, str] | None = None,
+    last_profiles: Sequence[Settings] = (),
+    surroundings: Mapping[str, Any] | None = None,
 ) -> Options:
     """Return the options of a sweep from its file and the command line, which wins.
 
@@ -52,7 +56,9 @@ def options(
         resume: ``--resume``.
         allow: ``--allow``.
         command: The command line of this sweep, to name the one that searches the rest.
-        last_profile: Settings of the last profile of this machine, tried first.
+        last_profiles: Settings of this machine's profiles, the newest first: where a search begins.
+        surroundings: What launches run under besides the sweep file (library, baseline), by name:
+            a study must not go on under another.
 
     Raises:
         CollbenchError: an unknown name or a budget too small.
@@ -69,7 +75,8 @@ def options(
     for name in rest:
         words += ["--allow", name]
     if "numerics" in plan.not_searched:
-        words = [word for word in words if word != "--keep-order"]
+        # another space, so that the study begins anew
+        words = [word for word in words if word not in ("--keep-order", "--resume")]
     return Options(
         backend=spec.backend,
         beside=spec.backend == "mpi",
@@ -79,7 +86,12 @@ def options(
         seed=seed,
         resume=resume,
         study=spec.name,
-        spec={**spec.defining(), "nranks": nranks, "space": _plain(plan.space)},
+        spec={
+            **spec.defining(),
+            **(surroundings or {}),
+            "nranks": nranks,
+            **_plain(plan.space),
+        },
         min_gain=table.min_gain_pct / 100,
         wanted_gain=table.wanted_gain_pct / 100,
         slower=spec.table.guard.slower_pct / 100,
@@ -87,7 +99,7 @@ def options(
         noise_pairs=table.noise_pairs,
         not_searched=plan.not_searched,
         not_searched_command=shlex.join(words) if plan.not_searched else "",
-        first=key(last_profile or {}),
+        first=tuple(key(settings) for settings in last_profiles),
     )
 
 
@@ -128,9 +140,11 @@ def run_sweep(
             budget=given.budget
             if launches is None
             else Budget(launches=max(12, launches // HAZARD_SHARE)),
-            spec={**given.spec, "space": _plain(space)},
+            spec={
+                **{n: v for n, v in given.spec.items() if not n.startswith(AXIS)},
+                **_plain(space),
+            },
             hazards=tuple(names),
-            must_hold=tuple(MUST_HOLD[name] for name in names),
             not_searched=(),
             not_searched_command="",
             first=(),
@@ -139,14 +153,19 @@ def run_sweep(
         progress,
         draft=draft,
     )
+    added = beyond(risky.settings, safe.settings)
+    held = [n for n in names if any(one.variables & set(added) for one in plan.hazards[n].axes)]
     return replace(
         safe,
-        hazard=risky,
+        hazard=replace(
+            risky, hazards=tuple(held), must_hold=tuple(MUST_HOLD[name] for name in held)
+        ),
         trials=safe.trials + risky.trials,
         trials_reused=safe.trials_reused + risky.trials_reused,
         seconds=safe.seconds + risky.seconds,
     )
 
 
-def _plain(space: Space) -> list[Any]:
-    return [[one.name, [c.label for c in one.choices]] for one in space.axes]
+def _plain(space: Space) -> dict[str, Any]:
+    """Return the axes by name, so that a study of another space is refused by the axis."""
+    return {f"{AXIS}{one.name}": [c.label for c in one.choices] for one in space.axes}

@@ -83,10 +83,14 @@ def plan(
         else:
             safe.append(built)
     builder.no_variable_twice([*safe, *(a for axes in risky.values() for a in axes)])
+    if builder.ordered_out:
+        builder.notes.append("what changes the order of summation is left out (--keep-order)")
     if not safe:
         raise CollbenchError(
             f"{spec.path}: axis: nothing is left to search: {'; '.join(builder.notes)}",
-            fix="unset what is pinned, or add axes",
+            fix="leave --keep-order out, or add axes"
+            if builder.ordered_out
+            else "unset what is pinned, or add axes",
         )
     space = builder.space(safe)
     hazards = {name: builder.space(axes) for name, axes in risky.items() if name in allow}

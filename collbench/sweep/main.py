@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,14 @@ from collbench.pool import Pool, open_pool
 from collbench.preflight import MachineLock, check_gpus, check_shm
 from collbench.ranks import detect, host_name
 from collbench.sweep.arguments import Arguments, parse
-from collbench.sweep.setup import Setup, like_baseline, pinned_variables, prepare, storage_of
+from collbench.sweep.setup import (
+    Setup,
+    command_line,
+    like_baseline,
+    pinned_variables,
+    prepare,
+    storage_of,
+)
 
 if TYPE_CHECKING:
     from collbench.search.shared import Node
@@ -68,6 +76,7 @@ def _lead(
     """Do rank 0's part."""
     from collbench import knobs, profiles
     from collbench.machine import fingerprint
+    from collbench.search.backings import is_shared
     from collbench.search.sweeps import options, run_sweep
     from collbench.space.build import plan
     from collbench.sweep.lab import PoolLab
@@ -96,6 +105,7 @@ def _lead(
     baseline |= built.baseline
     for note in built.notes:
         progress.say(note)
+    command = command_line(arguments, pool.hosts, pool.nranks)
     slug = profiles.machine_slug(machine.model_dump(mode="json"))
     storage, stem = storage_of(given, spec, setup.results / slug)
     asked = options(
@@ -108,8 +118,12 @@ def _lead(
         seed=given.seed,
         resume=given.resume,
         allow=given.allow,
-        command=("collbench", "sweep", *arguments),
-        last_profile=_last_profile(setup.results / slug),
+        command=command,
+        last_profiles=_last_profiles(setup.results / slug),
+        # nodes that share a study are compared by their class instead
+        surroundings={}
+        if is_shared(storage)
+        else {"library": library, "like": given.like, "baseline": {**pinned, **baseline}},
     )
     asked = replace(asked, node=_node(library, machine.model_dump(mode="json")))
     lab = PoolLab(
@@ -128,7 +142,7 @@ def _lead(
         baseline=baseline,
         pinned=pinned,
         like=given.like,
-        command=("collbench", "sweep", *arguments),
+        command=command,
         job=lab.job({}, "confirm"),
     )
     drafts = _Drafts(stem)
@@ -136,11 +150,11 @@ def _lead(
         with progress:
             result = run_sweep(lab, built, asked, storage, progress, draft=drafts.write)
     except KeyboardInterrupt:
-        _say_resume(arguments, "stopped")
+        _say_resume(command, "stopped")
         raise
     except CollbenchError as error:
         if error.code == Exit.FAILED:
-            _say_resume(arguments, "what was measured is kept")
+            _say_resume(command, "what was measured is kept")
         raise
     finally:
         drafts.remove()
@@ -171,22 +185,22 @@ def _node(library: str, machine: dict[str, Any]) -> Node:
     return Node(name=host_name(os.environ), machine={**machine_class(machine), "library": library})
 
 
-def _last_profile(machine_folder: Path) -> dict[str, str] | None:
-    """Return the settings of the newest profile of this machine, as a seed of the search."""
+def _last_profiles(machine_folder: Path) -> list[dict[str, str]]:
+    """Return the settings of this machine's profiles, the newest first, as seeds of the search."""
     from collbench.profiles.store import read_profile
 
     found = sorted(machine_folder.glob("*/profile.json"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        return None
-    try:
-        return dict(read_profile(found[-1].parent).settings)
-    except CollbenchError:
-        return None  # a seed only: what is wrong with that profile is for `profile show` to say
+    settings = []
+    for path in reversed(found):
+        # a seed only: what is wrong with a profile is for `profile show` to say
+        with suppress(CollbenchError):
+            settings.append(dict(read_profile(path.parent).settings))
+    return settings
 
 
-def _say_resume(arguments: Sequence[str], why: str) -> None:
-    words = [*arguments] if "--resume" in arguments else [*arguments, "--resume"]
-    print(f"collbench: {why}; go on with: collbench sweep {shlex.join(words)}", file=sys.stderr)
+def _say_resume(command: Sequence[str], why: str) -> None:
+    words = [*command] if "--resume" in command else [*command, "--resume"]
+    print(f"collbench: {why}; go on with: {shlex.join(words)}", file=sys.stderr)
 
 
 def _report(own: Path, profile: str | None) -> Path | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.errors import CollbenchError
+from collbench.front import default_nproc
 from collbench.knobs import registry
 from collbench.knobs.servers import server_writes
 from collbench.pool.gpus import GpuUse, visible_gpus
@@ -105,6 +106,22 @@ def like_baseline(server: str, environ: Mapping[str, str]) -> dict[str, str]:
         for name, write in server_writes(server).items()
         if write.when == "overwrites" or name not in environ
     }
+
+
+def command_line(arguments: Sequence[str], hosts: Sequence[str], nranks: int) -> tuple[str, ...]:
+    """Return the command that would start this sweep again, with as many ranks.
+
+    Over several hosts the launcher's own words are not known: it starts the module.
+
+    Args:
+        arguments: Of the module.
+        hosts: Of the ranks; empty on one machine.
+        nranks: Ranks.
+    """
+    if len(set(hosts)) > 1:
+        return ("python", "-m", "collbench.sweep", *arguments)
+    ranks = () if nranks == default_nproc() else ("--nproc-per-node", str(nranks))
+    return ("collbench", "sweep", *ranks, *arguments)
 
 
 def storage_of(given: Arguments, spec: Spec, machine_folder: Path) -> tuple[str, Path]:

@@ -128,6 +128,8 @@ def _search_text(document: Mapping[str, Any]) -> str:
     text = " ".join(parts) + f": {outcomes_text(document.get('outcomes') or {})}"
     if document.get("noise_pct") is not None:
         text += f"; noise floor {document['noise_pct']:.1f} %"
+    if document.get("visible_pct") is not None:
+        text += f", so that only gains above {document['visible_pct']:.1f} % can be seen"
     return text + (f"; backend {clean(document['backend'])}" if document.get("backend") else "")
 
 

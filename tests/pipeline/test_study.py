@@ -11,7 +11,8 @@ import pytest
 from fake_lab import EFFECTS, SPACE, FakeLab
 
 from collbench.errors import CollbenchError
-from collbench.job import Settings
+from collbench.job import Run, Settings
+from collbench.lab import StuckError
 from collbench.search.budget import (
     Budget,
     parse_budget,
@@ -52,6 +53,22 @@ def test_nothing_faster_keeps_the_default_and_says_what_could_be_seen() -> None:
     assert result.reasons
     assert result.visible_pct is not None
     assert result.visible_pct >= 2
+
+
+@pytest.mark.parametrize("objective", ["prefill", "pareto"])
+def test_large_messages_are_tuned_however_little_the_step_communicates(objective: str) -> None:
+    class Large(FakeLab):
+        def launch(self, settings: Settings, *args: Any, **given: Any) -> Any:
+            run = super().launch(settings, *args, **given)
+            better = 0.8 if settings.get("NCCL_MIN_NCHANNELS") == "16" else 1.0
+            cases = tuple(
+                replace(c, times_us=[[t * better for t in r] for r in c.times_us])
+                for c in run.cases
+            )
+            return replace(run, cases=cases)
+
+    result = study(Large(effects={}, exposed=40.0), objective=objective)
+    assert result.settings == {"NCCL_MIN_NCHANNELS": "16"}
 
 
 def test_a_copied_protocol_that_slows_large_messages_is_not_adopted() -> None:
@@ -109,9 +126,10 @@ def test_two_hangs_condemn_a_value_and_only_that_value() -> None:
     assert result.settings == {"NCCL_MIN_NCHANNELS": "16"}
 
 
-def test_invalid_candidates_are_told_as_constraint_violations() -> None:
+@pytest.mark.parametrize("outcome", ["refused", "hung", "wrong", "died"])
+def test_invalid_candidates_are_told_as_constraint_violations(outcome: str) -> None:
     def bad(settings: Settings, count: int) -> tuple[str, str] | None:
-        return ("refused", "no algorithm") if settings.get("NCCL_NTHREADS") == "128" else None
+        return (outcome, "no algorithm") if settings.get("NCCL_NTHREADS") == "128" else None
 
     storage = optuna.storages.InMemoryStorage()
     study(FakeLab(outcome=bad), storage=storage)
@@ -120,6 +138,7 @@ def test_invalid_candidates_are_told_as_constraint_violations() -> None:
     assert told
     assert all(t.state == optuna.trial.TrialState.COMPLETE for t in trials)
     assert all(t.constraints["outcome"] > 0 for t in told)
+    assert told[0].user_attrs["reason"] == "no algorithm"
     assert trials[0].params == dict.fromkeys(trials[0].params, "unset")
 
 
@@ -166,6 +185,28 @@ def test_a_lab_that_gives_up_stops_the_study_and_keeps_what_was_measured(tmp_pat
     assert result.verdict == "profile"
 
 
+def test_what_left_the_gpus_busy_is_not_launched_again_on_resume(tmp_path: Path) -> None:
+    class Stuck(FakeLab):
+        def launch(self, settings: Settings, *args: Any, **given: Any) -> Any:
+            if settings.get("NCCL_MIN_NCHANNELS") == "32":
+                run = Run(job_id="x", settings=dict(settings), outcome="hung", reason="deadline")
+                self.asked.append(("search", key(settings), False))
+                raise StuckError("GPU 0 is still busy", fix="reset it, then --resume", run=run)
+            return super().launch(settings, *args, **given)
+
+    url = f"sqlite:///{tmp_path}/study.db"
+    first = Stuck()
+    with pytest.raises(StuckError, match="still busy") as caught:
+        study(first, storage=url)
+    assert caught.value.code == 1
+    assert "--resume" in caught.value.fix
+    again = FakeLab()
+    result = study(again, storage=url, resume=True)
+    assert first.asked[-1][1] not in [name for _, name, _ in again.asked]
+    assert result.outcomes["hung"] == 1
+    assert next(s for s in result.searched if key(s.settings) == first.asked[-1][1]).reason
+
+
 @pytest.mark.slow
 def test_a_study_that_is_done_is_answered_from_the_storage_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
@@ -179,7 +220,11 @@ def test_a_study_that_is_done_is_answered_from_the_storage_alone(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"seed": 1}, "seed"), ({"spec": {"sweep.workload": {"model": "b"}}}, "sweep.workload")],
+    [
+        ({"seed": 1}, "seed"),
+        ({"spec": {"sweep.workload": {"model": "b"}}}, 'sweep.workload.model: "a", now "b"'),
+        ({"spec": {}}, "sweep.workload: .*, now not set"),
+    ],
 )
 def test_a_resumed_study_whose_spec_changed_names_the_field(
     tmp_path: Path, change: dict[str, Any], field: str

@@ -100,6 +100,9 @@ def test_keeping_the_order_leaves_out_what_changes_it() -> None:
     built = planned(decode(axis=axes), keep_order=True)
     assert [w for w in built.space.walk() if w] == [{"NCCL_CUMEM_ENABLE": "0"}]
     assert "numerics" in built.not_searched
+    with pytest.raises(CollbenchError, match="order of summation") as caught:
+        planned(decode(axis=axes[:1]), keep_order=True)
+    assert "--keep-order" in caught.value.fix
 
 
 @pytest.mark.parametrize(

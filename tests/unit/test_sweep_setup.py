@@ -7,7 +7,7 @@ import pytest
 from collbench.errors import CollbenchError
 from collbench.sweep import setup
 from collbench.sweep.arguments import Arguments, parse
-from collbench.sweep.setup import like_baseline, pinned_variables, prepare, storage_of
+from collbench.sweep.setup import command_line, like_baseline, pinned_variables, prepare, storage_of
 
 TINY = str(Path(__file__).parent.parent / "data" / "sweeps" / "tiny.toml")
 
@@ -74,6 +74,17 @@ def test_resume_goes_on_with_the_newest_study_of_the_same_sweep(tmp_path: Path) 
     (stem.parent / "other-20300101T000000Z.db").touch()
     again, _ = storage_of(Arguments(resume=True), spec, tmp_path)
     assert again == url
+
+
+def test_the_command_starts_as_many_ranks_and_the_module_over_several_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(setup, "default_nproc", lambda: 8)
+    given = ("decode", "--seed", "1")
+    assert command_line(given, ("a",) * 8, 8) == ("collbench", "sweep", *given)
+    two = ("collbench", "sweep", "--nproc-per-node", "2", *given)
+    assert command_line(given, ("a", "a"), 2) == two
+    assert command_line(given, ("a", "b"), 2)[:3] == ("python", "-m", "collbench.sweep")
 
 
 def test_the_module_and_the_front_door_read_the_same_command_line() -> None:
