@@ -63,7 +63,8 @@ def test_duplicates_and_a_minimum_above_its_maximum() -> None:
 
 
 def test_a_server_that_overwrites_a_value_is_known() -> None:
-    text = "CUDA_DEVICE_MAX_CONNECTIONS=4\nNCCL_NVLS_ENABLE=0\n"
+    # SGLang sets NCCL_CUMEM_ENABLE=0 only where nobody set it: the user's value stays
+    text = "CUDA_DEVICE_MAX_CONNECTIONS=4\nNCCL_CUMEM_ENABLE=1\n"
     assert codes(text) == []
     assert codes(text, like="sglang") == [("env.overridden_by_server", 1)]
     assert codes(text, like="vllm") == []
