@@ -123,8 +123,17 @@ def test_a_profile_cannot_hold_a_name_outside_the_registry(root: Path, name: str
     path = publish(root, "node1", make())
     text = (path / "profile.json").read_text().replace("NCCL_MIN_NCHANNELS", name)
     (path / "profile.json").write_text(text)
-    with pytest.raises(CollbenchError, match=name):
+    (path / "profile.env").unlink()
+    with pytest.raises(CollbenchError, match=f"'{name}' is not in the registry"):
         load(path)
+
+
+@pytest.mark.parametrize("part", ["settings", "pinned", "baseline"])
+def test_no_part_of_a_profile_names_what_a_loader_obeys(part: str) -> None:
+    plain = json.loads(to_json(sealed(make())))
+    plain[part] = {**plain[part], "LD_PRELOAD": "/tmp/evil.so"}
+    with pytest.raises(CollbenchError, match="'LD_PRELOAD' is not in the registry"):
+        from_json(json.dumps(plain), where="x.json")
 
 
 def test_a_variable_cannot_be_set_and_pinned() -> None:
