@@ -127,6 +127,16 @@ def _against(
     return found
 
 
+def _why_unknown(reading: Reading) -> str:
+    leading = reading.facts["leading_nul"]
+    if reading.signs["wiped"]:
+        front = f"{leading} NUL bytes in front" if leading else "the first piece is no variable"
+        return f"{front}: a process title was written over the environment"
+    if reading.signs["cut"] is not None:
+        return "the copy is cut: its last entry has no end"
+    return "NUL bytes between the entries: something was wiped there"
+
+
 def variable_absent(missing: list[str]) -> Finding:
     """Return the finding on variables that alone do not arrive."""
     return Finding(
@@ -147,8 +157,7 @@ def judge_environ(reading: Reading, given: Given) -> list[Finding]:
         found.append(
             Finding(
                 code="env.unknown",
-                evidence=f"{reading.facts['leading_nul']} NUL bytes in front: a process title was "
-                "written over the environment",
+                evidence=_why_unknown(reading),
                 next="`collbench verify PROFILE --pid PID` reads the memory; SPT_NOENV=1 in the "
                 "profile keeps titles off",
             )
@@ -175,7 +184,8 @@ def judge_environ(reading: Reading, given: Given) -> list[Finding]:
         )
     entries = reading.facts["entries"]
     if not reading.signs["wiped"]:
-        plain = {n: v for n, v in entries.items() if v[:1] not in ("'", '"') and v[-1:] != "\r"}
+        whole = {n: v for n, v in entries.items() if n != reading.signs["cut"]}
+        plain = {n: v for n, v in whole.items() if v[:1] not in ("'", '"') and v[-1:] != "\r"}
         found += judge_settings(plain, given, lambda _: None)
     returned = [n for n in by.get("differs", ()) if entries[n].endswith("\r")]
     if returned:

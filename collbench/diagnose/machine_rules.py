@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from collbench.diagnose.link_rules import judge_links, narrow_link, narrow_uplink, slow_link
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
 from collbench.readers.lspci import translates
 from collbench.readers.pcie_query import faults
-from collbench.readers.sysfs_links import Device, capacity, links_above
+from collbench.readers.sysfs_links import Device, links_above
 
 
 def judge_topology(reading: Reading, given: Given) -> list[Finding]:
@@ -112,19 +113,19 @@ def judge_query(reading: Reading, given: Given) -> list[Finding]:
             )
         )
     gpus = reading.signs["gpus"]
-    found += gpu_set(len(gpus), None, given)
+    found += gpu_set(reading.signs["attached"], None, given)
     narrow = [gpu for gpu in gpus if "width" in faults(gpu)]
     slow = [gpu for gpu in gpus if "generation" in faults(gpu)]
     if narrow:
         found.append(
-            _narrow(
+            narrow_link(
                 ", ".join(f"{g['bus']} x{g['width_current']} of x{g['width_max']}" for g in narrow),
                 reading.line(f"gpu:{narrow[0]['bus']}"),
             )
         )
     if slow:
         found.append(
-            _slow(
+            slow_link(
                 ", ".join(
                     f"{g['bus']} generation {g['gen_current']} of {g['gen_max']}" for g in slow
                 ),
@@ -134,29 +135,9 @@ def judge_query(reading: Reading, given: Given) -> list[Finding]:
     return found
 
 
-def _narrow(evidence: str, line: int | None) -> Finding:
-    return Finding(
-        code="link.width_reduced",
-        line=line,
-        evidence=evidence,
-        next="reseat card and riser, clean the contacts, check bifurcation in the BIOS; "
-        "`lspci -vv` shows both ends",
-    )
-
-
-def _slow(evidence: str, line: int | None) -> Finding:
-    return Finding(
-        code="link.gen_low_under_load",
-        line=line,
-        evidence=f"{evidence}, at work",
-        next="check BIOS link speed and riser; count replays under load with "
-        "`nvidia-smi -q | grep -i replay`",
-    )
-
-
 def judge_lspci(reading: Reading, given: Given) -> list[Finding]:
     """Return redirecting ports, address translation, and links with lost lanes."""
-    facts, signs = reading.facts, reading.signs.get("devices", {})
+    facts = reading.facts
     found = []
     ports = facts["redirecting"]
     if ports:
@@ -180,70 +161,7 @@ def judge_lspci(reading: Reading, given: Given) -> list[Finding]:
                 next="boot with iommu=pt, or switch the IOMMU off where peers need no isolation",
             )
         )
-    found += _lanes(reading, facts["devices"], signs)
-    return found
-
-
-def _lanes(
-    reading: Reading, devices: Sequence[Mapping[str, Any]], signs: Mapping[str, Mapping[str, Any]]
-) -> list[Finding]:
-    """Find GPUs, and ports above them, that run fewer lanes than both ends allow."""
-    narrow, above = [], []
-    for index, device in enumerate(devices):
-        name = signs.get(device["bdf"], {}).get("name", "")
-        if signs.get(device["bdf"], {}).get("bridge") or "NVIDIA" not in name.upper():
-            continue
-        if "Audio" in name or "USB" in name:
-            continue
-        parent = _parent(devices[:index], signs, device["bdf"])
-        allowed = [
-            end["cap_width"] for end in (device, parent) if end is not None and end["cap_width"]
-        ]
-        if device["sta_width"] and allowed and device["sta_width"] < min(allowed):
-            narrow.append((device, min(allowed)))
-        while parent is not None:
-            higher = _parent(devices[: devices.index(parent)], signs, parent["bdf"])
-            cap, width = parent["cap_width"], parent["sta_width"]
-            if higher is not None and cap and higher["cap_width"]:
-                cap = min(cap, higher["cap_width"])
-            if higher is not None and width and cap and width < cap:
-                above.append((parent, cap))
-            parent = higher
-    found = []
-    if narrow:
-        device, cap = narrow[0]
-        found.append(
-            _narrow(
-                f"{device['bdf']} x{device['sta_width']} of x{cap}",
-                reading.line(f"dev:{device['bdf']}"),
-            )
-        )
-    if above:
-        device, cap = above[0]
-        found.append(
-            Finding(
-                code="link.upstream_narrower",
-                line=reading.line(f"dev:{device['bdf']}"),
-                evidence=f"port {device['bdf']} above a GPU runs x{device['sta_width']} of x{cap}",
-                next="check cable, slot and bifurcation of the switch's uplink",
-            )
-        )
-    return found
-
-
-def _parent(
-    before: Sequence[Mapping[str, Any]], signs: Mapping[str, Mapping[str, Any]], bdf: str
-) -> Mapping[str, Any] | None:
-    """Return the bridge whose secondary bus a device is on; without bus lines the nearest."""
-    bus = int(bdf.rsplit(":", 2)[-2], 16)
-    bridges = [d for d in before if signs.get(d["bdf"], {}).get("bridge")]
-    told = [d for d in bridges if "buses" in signs[d["bdf"]]]
-    for device in told:
-        if signs[device["bdf"]]["buses"][1] == bus:
-            return device
-    if told or not bridges:
-        return None
-    return bridges[-1] if int(bridges[-1]["bdf"].rsplit(":", 2)[-2], 16) < bus else None
+    return found + judge_links(reading)
 
 
 def judge_sysfs(reading: Reading, given: Given) -> list[Finding]:
@@ -259,24 +177,18 @@ def judge_sysfs(reading: Reading, given: Given) -> list[Finding]:
         if own and best:
             lanes, speed = min(b[1] for b in best), min(b[0] for b in best)
             if own[1] < lanes:
-                found.append(_narrow(f"{bdf} x{own[1]} of x{lanes}", gpu.line))
+                found.append(narrow_link(f"{bdf} x{own[1]} of x{lanes}", gpu.line))
             if own[0] < speed and loaded:
-                found.append(_slow(f"{bdf} {own[0]} of {speed} GT/s", gpu.line))
+                found.append(slow_link(f"{bdf} {own[0]} of {speed} GT/s", gpu.line))
         narrowest = facts["narrowest_link"]
         if narrowest and own and _counts(facts, gpu, loaded):
             upper_end, lower = narrowest
-            found.append(
-                Finding(
-                    code="link.upstream_narrower",
-                    line=reading.line(f"dev:{upper_end}", f"dev:{lower}"),
-                    evidence=f"link {upper_end} to {lower} runs {facts['effective'][0]} GT/s "
-                    f"x{facts['effective'][1]}, {bdf} itself {own[0]} GT/s x{own[1]}",
-                    next="check cable, slot and bifurcation of the switch's uplink; "
-                    "it halves what the GPU could carry"
-                    if capacity(own) >= 2 * capacity(tuple(facts["effective"]))
-                    else "check cable, slot and bifurcation of the switch's uplink",
-                )
+            evidence = (
+                f"link {upper_end} to {lower} runs {facts['effective'][0]} GT/s "
+                f"x{facts['effective'][1]}, {bdf} itself {own[0]} GT/s x{own[1]}"
             )
+            where = reading.line(f"dev:{upper_end}", f"dev:{lower}")
+            found.append(narrow_uplink(evidence, where))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from collbench.diagnose.machine_rules import misbinding
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
-from collbench.readers.e2e import PAIR, predicted_ms
+from collbench.readers.e2e import PAIR, captured, predicted_ms
 from collbench.readers.steps import StepFile
 
 SIGMAS = 3.0
@@ -110,7 +110,8 @@ def judge_steps(reading: Reading, given: Given) -> list[Finding]:
         found.append(_acceptance(accept, verify))
     elif not (accept and accept.significant):
         found.append(_no_change(verify))
-    return found
+    wrong = reading.facts.get("misbound_ranks", {}).get("after", [])
+    return [*found, misbinding(wrong, {}, None)] if wrong else found
 
 
 def _noisy(verify: Change) -> Finding:
@@ -207,8 +208,7 @@ def _communication(reading: Reading, steps: StepFile, verify: Change, predicted:
 
 
 def _capture(steps: StepFile, verify: Change, *, accounts: bool) -> list[Finding]:
-    graphs = [steps.get(label, "graph") for label in PAIR]
-    if graphs != [True, False] or accounts:
+    if [captured(steps, label) for label in PAIR] != [True, False] or accounts:
         return []
     largest, batch = steps.get("after", "largest_graph_batch"), steps.get("after", "batch")
     beyond = largest is not None and batch is not None and batch > largest
@@ -235,7 +235,7 @@ def _skew(reading: Reading, steps: StepFile, verify: Change, *, accounts: bool) 
     moved = median(moves["after"]) - median(moves["before"]) if all(moves.values()) else 0.0
     if moved > wait or wait < SKEW_SHARE * verify.delta:
         return []
-    found = [
+    return [
         Finding(
             code="verify.skew_not_transfer",
             evidence=f"ranks wait {wait:+.2f} ms for rank {late}, transfer {moved:+.2f} ms",
@@ -243,10 +243,6 @@ def _skew(reading: Reading, steps: StepFile, verify: Change, *, accounts: bool) 
             "PERFORMANCE`); NCCL settings do not help",
         )
     ]
-    wrong = reading.facts.get("misbound_ranks", {}).get("after", [])
-    if wrong:
-        found.append(misbinding(wrong, {}, None))
-    return found
 
 
 def _transfer(steps: StepFile, verify: Change) -> list[Finding]:

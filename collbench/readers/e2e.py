@@ -68,6 +68,18 @@ def _claimed(found: StepFile) -> float | None:
     return None
 
 
+def captured(found: StepFile, label: str) -> bool | None:
+    """Return whether the steps of a run were replayed from a graph; None where nothing tells.
+
+    Where the file does not say it, a batch beyond the largest captured one does.
+    """
+    said = found.get(label, "graph")
+    largest, batch = found.get(label, "largest_graph_batch"), found.get(label, "batch")
+    if said is None and None not in (largest, batch):
+        return bool(batch <= largest)
+    return said if said is None else bool(said)
+
+
 def latency_us(found: StepFile, label: str) -> float | None:
     """Return the latency of one collective of a run, at the run's message size."""
     direct = found.get(label, "latency_us")

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from collbench.readers import Reading, UnreadableError
+from collbench.readers.sysfs_links import at_work
 from collbench.readers.text import Section, lines_of
 
 DEVICE = re.compile(r"((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (\S.*)")
@@ -27,6 +28,7 @@ def lspci_reading(section: Section, cmdline: Section | None = None) -> Reading:
     devices: list[dict[str, Any]] = []
     signs: dict[str, dict[str, Any]] = {}
     lines: dict[str, int] = {}
+    remarks: list[str] = []
     for line in lines_of(section):
         if match := DEVICE.match(line.text):
             devices.append(_empty(match[1]))
@@ -34,6 +36,10 @@ def lspci_reading(section: Section, cmdline: Section | None = None) -> Reading:
             lines[f"dev:{match[1]}"] = line.number
             continue
         text = line.text.strip()
+        if text.startswith("#"):
+            remarks.append(text)
+        elif text.startswith("BOOT_IMAGE=") and cmdline is None:
+            cmdline = Section("", text, line.number)
         if not devices or not line.text[:1].isspace():
             continue
         device = devices[-1]
@@ -62,7 +68,8 @@ def lspci_reading(section: Section, cmdline: Section | None = None) -> Reading:
     }
     if cmdline:
         lines["cmdline"] = cmdline.start
-    return Reading(kind="pcie_lspci", facts=facts, signs={"devices": signs}, lines=lines)
+    found = {"devices": signs, "loaded": at_work(remarks)}
+    return Reading(kind="pcie_lspci", facts=facts, signs=found, lines=lines)
 
 
 def redirects(device: dict[str, Any], signs: dict[str, dict[str, Any]]) -> bool:

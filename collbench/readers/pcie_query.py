@@ -12,6 +12,8 @@ from collbench.readers.text import Line, Section, csv_fields, lines_of
 _FIELD = re.compile(r"( *)([A-Za-z][^:]{0,60}?) *: (.*)")
 _HEAD = re.compile(r"( *)([A-Za-z][\w .()/-]{0,60})\s*$")
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
+_ATTACHED = re.compile(r"^Attached GPUs +: (\d{1,3})", re.MULTILINE)
+"""Of the machine, also where only some of them are listed (``-i``)."""
 _FIRST_INT = re.compile(r"\s*(\d+)")
 FIELDS = ("bus", "gen_current", "gen_max", "width_current", "width_max", "pstate", "util")
 _LINK = "pci/gpu link info"
@@ -52,6 +54,7 @@ def query_reading(section: Section) -> Reading:
     """
     lines = list(lines_of(section))
     driver, gpus = _csv(lines) if "pcie.link" in section.text[:2000] else _listing(lines)
+    attached = _ATTACHED.search(section.text)
     if not gpus:
         raise UnreadableError("no GPU is described")
     whole = [gpu for gpu in gpus if "gen_current" in gpu and "width_current" in gpu]
@@ -73,7 +76,8 @@ def query_reading(section: Section) -> Reading:
     drivers = [line.number for line in lines if line.text.startswith("Driver Version")]
     if drivers:
         where["driver"] = drivers[0]
-    return Reading(kind="pcie_query", facts=facts, signs={"gpus": gpus}, lines=where)
+    signs = {"gpus": gpus, "attached": max(len(gpus), int(attached[1]) if attached else 0)}
+    return Reading(kind="pcie_query", facts=facts, signs=signs, lines=where)
 
 
 def faults(gpu: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from collbench.readers import Given, Reading
-from collbench.readers.text import printable
 
 
 def looks_like(data: bytes) -> bool:
@@ -24,37 +23,52 @@ def looks_like(data: bytes) -> bool:
 def environ_reading(data: bytes, given: Given) -> Reading:
     """Return what is visible of an environment, and a verdict per wanted variable."""
     leading = len(data) - len(data.lstrip(b"\0"))
+    pieces = data.split(b"\0")
     entries: dict[str, str] = {}
-    for entry in data.split(b"\0"):
+    for entry in pieces:
         name, equals, value = entry.partition(b"=")
         if equals:
             # The first of two entries of one name is the one that getenv finds.
             entries.setdefault(_text(name), _text(value))
-    wiped = leading > 0 or b"\0\0" in data.strip(b"\0") or data.endswith(b"\0\0")
+    # A title reaches into the block from its front: NUL bytes there, or a piece that is no entry.
+    wiped = leading > 0 or b"=" not in pieces[0]
+    cut = _text(pieces[-1].partition(b"=")[0]) if pieces[-1] else None
+    holes = b"\0\0" in data.lstrip(b"\0")
     facts = {
         "bytes": len(data),
         "leading_nul": leading,
         "entries": entries,
-        "verdict": verdict(entries, given.profile or {}, wiped=wiped),
+        "verdict": dict.fromkeys(given.profile or {}, "unknown")
+        if wiped
+        else verdict(entries, given.profile or {}, cut=cut, holes=holes),
     }
-    return Reading(kind="proc_environ", facts=facts, signs={"wiped": wiped})
+    signs = {"wiped": wiped, "cut": cut}
+    return Reading(kind="proc_environ", facts=facts, signs=signs)
 
 
 def verdict(
-    entries: Mapping[str, str], profile: Mapping[str, str], *, wiped: bool
+    entries: Mapping[str, str], profile: Mapping[str, str], *, cut: str | None, holes: bool
 ) -> dict[str, str]:
     """Return live, differs, absent or unknown per variable of the profile.
 
-    A block over which a title was written shows values of the start of the process that may have
-    been changed since; nothing in it decides anything, visible or not.
+    Args:
+        entries: Name -> value, of a block over which no title was written.
+        profile: Name -> wanted value.
+        cut: Name of a last entry without its end: the file is cut in it.
+        holes: NUL bytes between entries: something was wiped there, nobody knows what.
     """
-    if wiped:
-        return dict.fromkeys(profile, "unknown")
+    lacking = "unknown" if cut is not None or holes else "absent"
     return {
-        name: "absent" if name not in entries else "live" if entries[name] == want else "differs"
+        name: lacking
+        if name not in entries
+        else "unknown"
+        if name == cut
+        else "live"
+        if entries[name] == want
+        else "differs"
         for name, want in profile.items()
     }
 
 
 def _text(raw: bytes) -> str:
-    return printable(raw.decode("utf-8", "backslashreplace"), limit=4096)
+    return raw.decode("utf-8", "backslashreplace")

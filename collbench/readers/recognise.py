@@ -171,8 +171,12 @@ def read_sections(parts: list[Section], given: Given, kind: str | None = None) -
         UnreadableError: as for `read_file`.
     """
     from collbench.readers import combine
+    from collbench.readers.sysfs_links import attributes_of_files
 
     sorts: dict[str, list[Section]] = {}
+    if len(parts) > 2 and _SYSFS.search("".join(f"{part.name}=" for part in parts)):
+        joined = attributes_of_files(parts)
+        parts = parts if joined is None else [joined]
     for section in parts:
         if section.text.strip():
             sorts.setdefault(sort_of(section) or "other", []).append(section)

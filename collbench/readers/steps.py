@@ -285,11 +285,10 @@ def _csv(found: StepFile, section: Section) -> None:
 def _remark(found: StepFile, key: str, text: str) -> None:
     """Keep ``# key: value`` of a CSV, or ``# before: key=value key=value`` of one run."""
     label = LABELS.get(key.lower())
-    if label:
-        for name, value in re.findall(r"(\w+)=(\S+?)[,;]?(?=\s|$)", text):
-            absorb(found.run(label).known, name, value)
-        return
-    try:
-        absorb(found.known, key, json.loads(text))
-    except (ValueError, RecursionError):
-        absorb(found.known, key, text)
+    pairs = re.findall(r"(\w+)=(\[[^\]]*\]|\S+?)[,;]?(?=\s|$)", text) if label else [(key, text)]
+    known = found.run(label).known if label else found.known
+    for name, value in pairs:
+        try:
+            absorb(known, name, json.loads(value))
+        except (ValueError, RecursionError):
+            absorb(known, name, value)

@@ -8,13 +8,14 @@ port are joined inside the switch, which is no link.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from collbench.readers import Reading, UnreadableError
 from collbench.readers.text import Section, lines_of
 
-_BDF = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 ATTRIBUTE = re.compile(rf"((?:/?[\w.:-]+/)*)({_BDF})/(\w{{1,40}})\s*[=:]\s*(.{{0,200}})$")
 _ANCESTOR = re.compile(_BDF)
 _SPEED = re.compile(r"([\d.]+) ?GT/s")
@@ -77,13 +78,27 @@ def sysfs_reading(section: Section) -> Reading:
     facts: dict[str, Any] = {"gpus": {}}
     for bdf, device in gpus.items():
         facts["gpus"][bdf] = _path(device, devices)
-    loaded = any(_LOADED.search(text) and not _IDLE.search(text) for text in remarks)
+    loaded = at_work(remarks)
     return Reading(
         kind="pcie_sysfs",
         facts=facts,
         signs={"devices": devices, "loaded": loaded},
         lines={f"dev:{bdf}": device.line for bdf, device in devices.items()},
     )
+
+
+def at_work(remarks: Iterable[str]) -> bool:
+    """Return whether a remark says that the machine was at work when it was looked at."""
+    return any(_LOADED.search(text) and not _IDLE.search(text) for text in remarks)
+
+
+def attributes_of_files(parts: Sequence[Section]) -> Section | None:
+    """Return sections that are attribute files of sysfs (``tail -n +1``) as one listing."""
+    lines = [f"{part.name}={part.text.strip()}" for part in parts if part.text.strip()]
+    good = sum("/" in line and ATTRIBUTE.match(line) is not None for line in lines)
+    if not good or good * 2 < len(lines):
+        return None
+    return Section("", "\n".join(lines) + "\n", parts[0].start)
 
 
 def _devices(section: Section) -> tuple[dict[str, Device], list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -107,3 +108,36 @@ def test_what_stands_in_front_of_every_line_of_a_table_does_not_matter(
 def test_numbers_that_are_none_are_null() -> None:
     row = inspect(TABLE).facts["rows"][1]
     assert row[-6:] == [None, 0, 15.15, 2.16, None, 2]
+
+
+def steps(after: float, **known: Any) -> str:
+    runs: dict[str, dict[str, Any]] = {"before": {"batch": 8}, "after": {"batch": 8}}
+    for label, ms in (("before", 20.0), ("after", after)):
+        samples = [round(ms + 0.01 * (i % 5), 3) for i in range(10)]
+        runs[label] |= {
+            "label": label,
+            "verify_ms": samples,
+            "allreduce": {"count": 9, "idle_us": 9},
+        }
+    runs["after"]["batch"] = known.pop("batch", 8)
+    runs["after"]["cpu_numa"] = known.pop("cpu_numa", [0, 1])
+    return json.dumps({"gpu_numa": [0, 1], **known, "runs": list(runs.values())})
+
+
+def test_a_batch_beyond_the_largest_captured_one_is_not_captured() -> None:
+    assert codes(inspect(steps(30, batch=20, largest_graph_batch=16))) == ["verify.not_captured"]
+    assert codes(inspect(steps(30, batch=16, largest_graph_batch=16))) == ["verify.beyond_comm"]
+
+
+def test_a_worker_on_the_wrong_node_is_said_whatever_the_step_does() -> None:
+    wrong = "topo.numa_misbinding"
+    assert codes(inspect(steps(30, cpu_numa=[1, 1]))) == ["verify.beyond_comm", wrong]
+    assert codes(inspect(steps(20, cpu_numa=[1, 1]))) == [wrong, "verify.no_change"]
+
+
+def test_lists_in_the_comments_of_a_csv() -> None:
+    rows = "".join(f"{run},{ms}\n" for run, ms in [("before", 20.0)] * 5 + [("after", 30.0)] * 5)
+    remarks = "# gpu_numa: [0, 1]\n# after: rank_wait_ms=[9.5, 0.1] cpu_numa=[0, 0] graph=true\n"
+    found = inspect(f"{remarks}run,verify_ms\n{rows}")
+    assert found.facts["late_rank"] == 1
+    assert found.facts["misbound_ranks"]["after"] == [1]

@@ -78,3 +78,98 @@ def test_the_cpus_of_other_nodes_tell_where_those_of_the_own_are_not_listed() ->
     cpus = "==> t.txt <==\npid 10's current affinity list: 20\npid 11's current affinity list: 3\n"
     found = inspect(f"==> topo.txt <==\n{topology}\n{listing}{cpus}")
     assert found.facts["misbound_ranks"] == [0]
+
+
+LINK = (
+    "{bdf} {name}\n\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16\n"
+    "\t\tLnkSta:\tSpeed {speed}, Width x{width}\n"
+)
+BUS = "\tBus: primary={0:02x}, secondary={1:02x}, subordinate=43, sec-latency=0\n"
+
+
+def path(gpu: tuple[str, int], uplink: tuple[str, int]) -> str:
+    """Return a GPU behind a switch: root port, the switch's two ports, and the card."""
+    ends = (
+        ("40:01.1", "PCI bridge: Intel", uplink),
+        ("41:00.0", "PCI bridge: Broadcom", uplink),
+        ("42:00.0", "PCI bridge: Broadcom", gpu),
+        ("43:00.0", "3D controller: NVIDIA L40S", gpu),
+    )
+    text = ""
+    for at, (bdf, name, (speed, width)) in enumerate(ends):
+        listed = LINK.format(bdf=bdf, name=name, speed=speed, width=width)
+        text += listed + (BUS.format(0x40 + at, 0x41 + at) if at < 3 else "")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("gpu", "uplink", "remark", "wanted"),
+    [
+        (("32GT/s", 16), ("32GT/s", 16), "", []),
+        (("32GT/s", 8), ("32GT/s", 16), "", ["link.width_reduced"]),
+        (("32GT/s", 16), ("32GT/s", 8), "", ["link.upstream_narrower"]),
+        (("2.5GT/s (downgraded)", 16), ("2.5GT/s (downgraded)", 16), "", []),
+        (("8GT/s (downgraded)", 16), ("32GT/s", 16), "# while the bench was running\n",
+         ["link.gen_low_under_load"]),
+        (("32GT/s", 16), ("8GT/s", 16), "# read under load\n", ["link.upstream_narrower"]),
+        (("8GT/s", 16), ("8GT/s", 16), "# read on the idle machine\n", []),
+    ],
+)  # fmt: skip
+def test_the_two_ports_of_a_switch_are_no_link(
+    gpu: tuple[str, int], uplink: tuple[str, int], remark: str, wanted: list[str]
+) -> None:
+    assert codes(inspect(remark + path(gpu, uplink))) == wanted
+
+
+def test_a_command_line_behind_the_devices_is_read() -> None:
+    text = path(("32GT/s", 16), ("32GT/s", 16)) + "BOOT_IMAGE=/vmlinuz ro amd_iommu=on\n"
+    assert inspect(text).facts["cmdline"] == {"amd_iommu": "on"}
+
+
+def test_attribute_files_of_sysfs_as_tail_prints_them() -> None:
+    device = "/sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0"
+    values = {"class": "0x030200", "current_link_speed": "32.0 GT/s PCIe", "numa_node": "1",
+              "current_link_width": "16", "max_link_speed": "32.0 GT/s PCIe",
+              "max_link_width": "16"}  # fmt: skip
+    text = "".join(f"==> {device}/{name} <==\n{value}\n\n" for name, value in values.items())
+    gpu = inspect(text).facts["gpus"]["0000:41:00.0"]
+    assert gpu == {"own": [32.0, 16], "effective": [32.0, 16], "narrowest_link": None, "numa": 1}
+
+
+def test_a_listing_of_some_gpus_is_no_change_of_their_number() -> None:
+    block = (
+        "GPU 00000000:18:00.0\n    PCI\n        GPU Link Info\n            PCIe Generation\n"
+        "                Max : 4\n                Current : 4\n            Link Width\n"
+        "                Max : 16x\n                Current : 16x\n"
+        "    Utilization\n        GPU : 9 %\n"
+    )
+    assert codes(inspect(f"Attached GPUs : 4\n{block}", stored={"gpus": 4})) == []
+    assert codes(inspect(f"Attached GPUs : 3\n{block}", stored={"gpus": 4})) == [
+        "topo.gpu_set_changed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("block", "verdict", "wanted"),
+    [
+        (b"A=1\0NCCL_PROTO=LL\0", "live", []),
+        (b"A=1\0NCCL_PROTO=LL\r\0", "differs", ["env.crlf", "env.value_differs"]),
+        (b"A=1\0NCCL_PROTO=LL", "unknown", ["env.unknown"]),
+        (b"NCCL_PROTO=LL\0A=", "live", []),
+        (b"A=1\0B=2", "unknown", ["env.unknown"]),
+        (b"A=1\0\0\0NCCL_PROTO=LL\0", "live", []),
+        (b"A=1\0\0\0B=2\0", "unknown", ["env.unknown"]),
+        (b"e::Worker_TP0\0NCCL_PROTO=LL\0", "unknown", ["env.unknown"]),
+        (b"\0A=1\0NCCL_PROTO=LL\0", "unknown", ["env.unknown"]),
+    ],
+)
+def test_what_a_copy_of_an_environment_decides(
+    block: bytes, verdict: str, wanted: list[str]
+) -> None:
+    found = inspect(block, profile={"NCCL_PROTO": "LL"})
+    assert found.facts["verdict"] == {"NCCL_PROTO": verdict}
+    assert codes(found) == wanted
+
+
+def test_entries_of_an_environment_are_given_as_they_are() -> None:
+    assert inspect(b"A=x\ty\n\0B=1\0").facts["entries"] == {"A": "x\ty\n", "B": "1"}
