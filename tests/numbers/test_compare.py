@@ -76,6 +76,18 @@ def test_a_difference_below_the_margin_is_none_and_the_margin_can_be_dropped(
     assert compare(a, b, margin=0.0).cases[0].verdict == "slower"
 
 
+def test_a_verdict_needs_the_interval_to_leave_out_1_as_well(make_record: Maker) -> None:
+    a = make_record({SMALL: [10.9, 10.3, 8.8, 10.9, 10.5]})
+    b = make_record({SMALL: [10.4, 11.7, 11.4, 11.3, 11.0]})
+    for first, second in ((a, b), (b, a)):
+        case = compare(first, second).cases[0]
+        assert case.p is not None
+        assert case.p <= 0.05
+        assert case.interval is not None
+        assert case.interval[0] <= 1 <= case.interval[1]
+        assert case.verdict == "no_difference"
+
+
 def test_the_step_is_compared_first_and_alone(make_record: Maker) -> None:
     a = make_record({SMALL: around(10.0)}, step=around(4300.0, seed=5))
     b = make_record({SMALL: around(10.0, seed=1)}, step=around(4500.0, seed=6))
@@ -101,14 +113,15 @@ def test_interleaved_records_are_compared_in_pairs(make_record: Maker) -> None:
 
 
 def test_a_pair_without_its_other_half_is_left_out(make_record: Maker) -> None:
-    a = make_record({SMALL: around(10.0)}, interleaved="x")
+    rising = [10.0 * 1.1**k for k in range(10)]  # any other partner shows in the ratio
+    a = make_record({SMALL: rising}, interleaved="x")
     launches = list(a.launches)
     launches[3] = replace(launches[3], outcome="died", reason="rank 1: signal 9", cases=())
-    b = make_record({SMALL: around(10.0)}, interleaved="x", launches=10)
-    cut = b.model_copy(update={"launches": launches})
+    cut = a.model_copy(update={"launches": launches})
     found = compare(a, cut)
     assert found.cases[0].launches == (9, 9)
     assert found.cases[0].ratio == 1.0
+    assert found.cases[0].interval == (1.0, 1.0)
     assert any("died: rank 1" in warning for warning in found.warnings)
 
 

@@ -58,6 +58,15 @@ def test_ranks_are_reduced_as_the_mode_and_the_backend_want(
     assert found.skew_us == 20.0
 
 
+def test_skew_is_the_median_launch_s_not_the_worst(make_record: Maker) -> None:
+    record = make_record({KEY: [10.0, 10.0, 10.0]})
+    runs = [
+        replace(run, cases=(replace(run.cases[0], times_us=[[10.0], [10.0 + late]]),))
+        for run, late in zip(record.launches, (1.0, 2.0, 50.0), strict=True)
+    ]
+    assert results(record.model_copy(update={"launches": runs})).cases[0].skew_us == 2.0
+
+
 def test_a_dead_launch_and_a_failed_case_are_told_and_the_rest_counts(make_record: Maker) -> None:
     record = make_record({KEY: [10.0, 11.0]})
     dead = replace(record.launches[1], outcome="died", reason="rank 1: signal 11")

@@ -115,6 +115,16 @@ def test_another_library_on_one_of_three_is_named_with_both_versions(tmp_path: P
     assert "c: library NCCL 2.27.3, elsewhere NCCL 2.28.9" in shown
 
 
+def test_two_of_five_that_agree_with_each_other_still_deviate(tmp_path: Path) -> None:
+    for host in ("a", "b", "c"):
+        leave_profile(tmp_path, host)
+    for host in ("d", "e"):
+        leave_profile(tmp_path, host, driver="570.9")
+    told = found(tmp_path)
+    assert {host for host, codes in told.items() if codes == ["differs.driver"]} == {"d", "e"}
+    assert [told[host] for host in "abc"] == [[], [], []]
+
+
 def test_a_tie_of_two_names_both(tmp_path: Path) -> None:
     leave_profile(tmp_path, "a")
     leave_profile(tmp_path, "b", driver="570.9")

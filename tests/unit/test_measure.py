@@ -196,6 +196,37 @@ def test_a_collective_that_does_nothing_is_caught(collective: str) -> None:
     assert all(wrong > 0 for wrong in on_ranks(2, work)[1:])
 
 
+@pytest.mark.parametrize(
+    ("collective", "wrong"), [("all_gather", [1024, 1024]), ("broadcast", [0, 2048])]
+)
+def test_memory_that_nobody_wrote_never_passes_for_a_right_zero(
+    collective: str, wrong: list[int]
+) -> None:
+    def work(backend: ThreadBackend) -> int:
+        slots = Slots(backend, collective, 8192, "float32", pool_bytes=8192, uses=1)
+        slots.fill()
+        return slots.wrong()
+
+    assert on_ranks(2, work) == wrong
+
+
+def test_every_window_begins_behind_a_barrier_and_only_calls_stand_in_it() -> None:
+    seen: list[str] = []
+
+    class Watched(ThreadBackend):
+        def barrier(self) -> None:
+            seen.append("barrier")
+
+    backend = Watched(Group(1), 0)
+    clock = HostClock(backend, Plan(replays=3, step_replays=2, warmup_replays=2, entry_samples=2))
+    call = lambda: seen.append("call")  # noqa: E731
+    assert len(clock.timed([call, call], 3)) == 3
+    assert seen == ["barrier", "call", "call"] * 3
+    seen.clear()
+    clock.entry([call])
+    assert seen[-4:] == ["barrier", "call"] * 2
+
+
 def test_a_chunk_of_the_wrong_rank_is_caught() -> None:
     def swap(_: str, result: bytes) -> bytes:
         half = len(result) // 2

@@ -156,3 +156,14 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(
     # 400 studies: two standard errors of 95 % are 2.2 %. The percentile bootstrap of a median is
     # known to be a little narrow with few launches, and wide between two of them.
     assert 0.915 <= coverage(n, paired=paired, outliers=outliers) <= 0.995
+
+
+@pytest.mark.parametrize(
+    ("confidence", "low", "high"), [(0.90, 42.5, 58.5), (0.95, 41.0, 60.0), (0.99, 38.0, 63.0)]
+)
+def test_an_interval_ends_at_the_order_statistics_of_its_confidence(
+    confidence: float, low: float, high: float
+) -> None:
+    # Of 100 values the interval of the median without a distribution ends at ranks 50.5 -+ z x 5.
+    ends = stats.median_interval([float(k) for k in range(1, 101)], confidence=confidence)
+    assert ends == pytest.approx((low, high), abs=0.6)
