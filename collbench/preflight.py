@@ -68,19 +68,25 @@ def choose_backend(
 
 
 def check_gpus(gpus: Sequence[GpuUse], *, force: bool) -> list[str]:
-    """Refuse GPUs that other processes use; with `force`, return that as a warning.
+    """Refuse GPUs that other processes use; return what is not known, and with `force` who.
 
     Raises:
         CollbenchError: a GPU is in use and `force` is not set.
     """
+    unknown = [
+        f"GPU {gpu.index}: the driver does not tell who uses it"
+        + ("" if gpu.utilization_pct is None else f"; it is busy {gpu.utilization_pct} %")
+        for gpu in gpus
+        if not gpu.pids_known
+    ]
     busy = [gpu for gpu in gpus if gpu.pids]
     if not busy:
-        return []
+        return unknown
     said = "; ".join(
         f"GPU {gpu.index} is used by process {', '.join(map(str, gpu.pids[:5]))}" for gpu in busy
     )
     if force:
-        return [f"{said}: times may be wrong (--force)"]
+        return [*unknown, f"{said}: times may be wrong (--force)"]
     raise CollbenchError(
         said, fix="stop these processes, choose others with CUDA_VISIBLE_DEVICES, or add --force"
     )
@@ -106,8 +112,12 @@ class MachineLock:
 
     def __init__(self, gpus: Sequence[GpuUse]) -> None:
         self._files: list[IO[str]] = []
-        for name in sorted(gpu.uuid for gpu in gpus) or ["cpus"]:
-            self._take(name)
+        try:
+            for name in sorted(gpu.uuid for gpu in gpus) or ["cpus"]:
+                self._take(name)
+        except BaseException:
+            self.release()
+            raise
 
     def _take(self, name: str) -> None:
         safe = "".join(char if char.isalnum() or char == "-" else "_" for char in name)

@@ -20,6 +20,8 @@ class GpuUse:
     name: str
     pids: tuple[int, ...]
     utilization_pct: int | None
+    pids_known: bool = True
+    """False where NVML does not tell who uses it; `pids` is empty then."""
 
 
 @contextmanager
@@ -63,10 +65,11 @@ def visible_gpus() -> list[GpuUse]:
 
 def _use(lib: Any, index: int) -> GpuUse:
     handle = lib.nvmlDeviceGetHandleByIndex(index)
+    pids_known = True
     try:
         pids = tuple(p.pid for p in lib.nvmlDeviceGetComputeRunningProcesses(handle))
     except lib.NVMLError:
-        pids = ()
+        pids, pids_known = (), False
     try:
         busy = int(lib.nvmlDeviceGetUtilizationRates(handle).gpu)
     except lib.NVMLError:
@@ -77,6 +80,7 @@ def _use(lib: Any, index: int) -> GpuUse:
         name=_text(lib.nvmlDeviceGetName(handle)),
         pids=pids,
         utilization_pct=busy,
+        pids_known=pids_known,
     )
 
 
