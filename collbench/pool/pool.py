@@ -174,7 +174,7 @@ def open_pool(launch: Launch, backend: str, *, inherited: Mapping[str, str] | No
         store = open_store(launch)
         hosts = settle(launch, store, environ)
         mpi = MpiLauncher(environ, hosts) if launch.rank == 0 else None
-        supervisor = Supervisor(launch, store, None, workdir, environ)
+        supervisor = Supervisor(launch, store, None, workdir, environ, backend=backend)
         return Pool(launch, backend, supervisor=supervisor, mpi=mpi, workdir=workdir)
     try:
         import torch.distributed  # noqa: F401 - once here, for this process and the fork server
@@ -184,5 +184,5 @@ def open_pool(launch: Launch, backend: str, *, inherited: Mapping[str, str] | No
             fix="pip install torch (the one your server uses), or choose --backend mpi",
         ) from error
     server = ForkServer(_TORCH_PRELOAD)
-    supervisor = Supervisor(launch, open_store(launch), server, workdir, environ)
+    supervisor = Supervisor(launch, open_store(launch), server, workdir, environ, backend=backend)
     return Pool(launch, backend, supervisor=supervisor, mpi=None, workdir=workdir)

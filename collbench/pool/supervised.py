@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from collbench.errors import CollbenchError, Exit
 from collbench.job import Job, Place, from_plain, to_plain
+from collbench.knobs import registry
 from collbench.pool.forkserver import Ended, ForkServer
 from collbench.pool.merge import RankEnd
 from collbench.pool.processes import Child
@@ -47,15 +48,22 @@ class Supervisor:
         server: ForkServer | None,
         workdir: Path,
         inherited: Mapping[str, str],
+        *,
+        backend: str,
     ) -> None:
         self.launch = launch
+        self.backend = backend
         self.store = store
         self._server = server
         self._workdir = workdir
         self._inherited = without_launcher(inherited)
 
     def serve(self) -> None:
-        """Take part in launches until rank 0 ends the pool; every rank but 0 calls this."""
+        """Take part in launches until rank 0 ends the pool; every rank but 0 calls this.
+
+        Raises:
+            CollbenchError: what came through the store is nothing that rank 0 would ask.
+        """
         number = 0
         while True:
             text = self.store.get(f"launch/{number}", timeout_s=1.0)
@@ -64,6 +72,7 @@ class Supervisor:
             message = json.loads(text)
             if "end" in message:
                 return
+            check_arrival(from_plain(Job, message["job"]), self.backend)
             self._take_part(number, message)
             number += 1
 
@@ -188,6 +197,33 @@ class Supervisor:
             if not asked and (timed_out or (abort_at is not None and now > abort_at)):
                 worker.kill()
                 asked = True
+
+
+def check_arrival(job: Job, backend: str) -> None:
+    """Refuse a job that rank 0 would not send: others may reach the control store.
+
+    Args:
+        job: As it came.
+        backend: What this rank's own command line chose.
+
+    Raises:
+        CollbenchError: another backend or library file, or a variable outside the registry.
+    """
+    wrong = ""
+    if job.backend != backend:
+        wrong = f"backend {job.backend!r:.80}, not {backend!r}"
+    elif job.nccl_lib is not None and not Path(job.nccl_lib).name.startswith("libnccl"):
+        wrong = f"library file {job.nccl_lib!r:.120}"
+    elif ":" not in backend:  # another backend's settings are its own affair
+        names = set().union(job.settings, job.baseline, *job.communicators)
+        unknown = sorted(names - set(registry())) if names else []
+        wrong = f"variable {unknown[0]!r:.80}" if unknown else ""
+    if wrong:
+        raise CollbenchError(
+            f"a job with {wrong} came through the control store: refused",
+            fix="see who else can reach the store of this launch",
+            code=Exit.FAILED,
+        )
 
 
 def _clean(ended: Ended, text: str) -> bool:
