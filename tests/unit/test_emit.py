@@ -185,6 +185,12 @@ def test_a_path_that_could_be_code_is_refused(path: str) -> None:
         render("slurm", reference({"NCCL_PROTO": "LL"}), env_path=path)
 
 
+def test_a_per_cent_sign_of_a_path_is_no_specifier_of_systemd() -> None:
+    unit = render("systemd", reference({"NCCL_PROTO": "LL"}), env_path="/srv/a%h/profile.env")
+    assert "\nEnvironmentFile=/srv/a%%h/profile.env\n" in unit
+    assert "collbench verify /srv/a%%h --pid" in unit
+
+
 def test_ray_is_told_what_its_prefixes_do_not_cover() -> None:
     ref = reference({"NCCL_PROTO": "LL", "OMP_NUM_THREADS": "8"})
     text = render("env", ref, ray=True)
