@@ -124,10 +124,11 @@ def _summary(session: Session) -> str:
 
 
 def _text(session: Session) -> str:
+    from collbench.diagnose.causes import SAID
     from collbench.diagnose.wording import WIDTH, finding_lines
 
     diagnosis = session.diagnosis
-    lines = [f"verdict: {diagnosis.verdict.replace('_', ' ')}"]
+    lines = [f"verdict: {SAID[diagnosis.verdict]}"]
     if diagnosis.delta_ms is not None:
         lines[0] += f" ({diagnosis.delta_ms:+.3f} ms per step)"
     if session.reference is not None:

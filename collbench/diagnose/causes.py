@@ -17,6 +17,8 @@ from collbench.readers.e2e import PAIR
 from collbench.readers.steps import StepFile
 
 Verdict = Literal["regression", "no_change", "undecided"]
+SAID = {"regression": "regression", "no_change": "step not slower", "undecided": "undecided"}
+"""A verdict in words: tokens per second may well have changed where the step has not."""
 
 BLOCKING = ("data.wrong_results", "p2p.grant_hang", "shm.too_small", "nccl.algo_unavailable")
 NOT_LIVE = frozenset(
@@ -147,10 +149,10 @@ def _summary(verdict: Verdict, found: list[Finding], evidence: Evidence) -> str:
     live = "" if evidence.live is None else f", profile {evidence.live}"
     if not found:
         said = "nothing slower than it was" if verdict == "no_change" else "no cause found"
-        return f"{verdict.replace('_', ' ')}{delta}{live}: {said}"
+        return f"{SAID[verdict]}{delta}{live}: {said}"
     first = found[0]
     cost = "" if first.expected_ms is None else f" ({first.expected_ms:+.3f} ms expected)"
-    return f"{verdict.replace('_', ' ')}{delta}{live}: {first.code}{cost}: {first.evidence}"
+    return f"{SAID[verdict]}{delta}{live}: {first.code}{cost}: {first.evidence}"
 
 
 def both_runs(steps: StepFile | None) -> bool:

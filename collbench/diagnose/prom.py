@@ -27,7 +27,11 @@ def text(
     def gauge(name: str, help_text: str, value: float | None) -> None:
         if value is not None:
             lines.extend(
-                (f"# HELP {name} {help_text}", f"# TYPE {name} gauge", f"{name}{label} {value:.9g}")
+                (
+                    f"# HELP {name} {help_text}",
+                    f"# TYPE {name} gauge",
+                    f"{name}{label} {value:.12g}",
+                )
             )
 
     gauge("collbench_step_seconds", "Step time, of the server or measured.", _step(evidence, fresh))

@@ -274,7 +274,7 @@ def _beyond(verify: Change, predicted: float | None) -> Finding:
         code="verify.beyond_comm",
         confidence="low" if predicted is None else "high",
         expected_ms=predicted,
-        evidence=f"{verify.delta:+.2f} ms; {said}",
+        evidence=f"the step takes {verify.delta:+.2f} ms; {said}",
         next="`collbench diagnose --measure` times the collectives now; then clocks, other "
         "processes, and the server's version and options",
     )

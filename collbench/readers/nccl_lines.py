@@ -139,7 +139,7 @@ def clean(raw: bytes) -> str:
 
 VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)(?:\+cuda(\d+\.\d+))?$")
 INIT = re.compile(
-    r"(?:(\w+) )?comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) .{0,160}- Init (START|COMPLETE)$"
+    r"(?:(\w{1,64}) )?comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) .{0,160}- Init (START|COMPLETE)$"
 )
 COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
 RANK_LINE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) nNodes (\d+) ")

@@ -18,6 +18,7 @@ _KEYWORDS = frozenset(
     ("if", "then", "else", "elif", "fi", "do", "done", "while", "until", "{", "}", "!")
 )
 _REDIRECTION = re.compile(r"<<<|<<-?|[<>]{1,2}[&|]?")
+_PLAIN = re.compile(r"[^ \t<>;&|\n()\\'\"$`]+")
 _END = frozenset(";&|\n()")
 
 
@@ -216,8 +217,9 @@ class _Lexer:
                 flush()
                 parts.append(self._parameter(""))
             else:
-                plain.append(char)
-                self.at += 1
+                run = _PLAIN.match(self.text, self.at)
+                plain.append(run[0] if run else char)
+                self.at += len(plain[-1])
         flush()
         return Word(tuple(parts))
 

@@ -147,6 +147,8 @@ def lines_of(section: Section, *, keep_returns: bool = False) -> Iterator[Line]:
     pieces = section.text.split("\n")
     for number, piece in enumerate(pieces, section.start):
         whole = number - section.start < len(pieces) - 1
+        if len(piece) > MAX_LINE_BYTES:
+            piece, whole = piece[:MAX_LINE_BYTES], False
         if piece or whole:
             text = piece if keep_returns else piece.rstrip("\r")
             yield Line(number, strip_escapes(text), whole)

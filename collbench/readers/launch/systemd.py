@@ -11,7 +11,7 @@ from collbench.readers.env_files import Refused, read_with
 from collbench.readers.launch import Delivery, Env, Var, find
 from collbench.readers.launch.docker import from_values, is_restart, is_run, run_delivery
 from collbench.readers.launch.walk import Started, Walk
-from collbench.readers.text import Section
+from collbench.readers.text import MAX_LINE_BYTES, Section
 
 _PATH_LINE = re.compile(r"# (/\S+\.(?:service|conf|socket|timer))\s*$")
 _UNIT = re.compile(r"[\w@.:\\-]+\.service")
@@ -150,6 +150,8 @@ def _directive(unit: Unit, key: str, value: str, line: int) -> None:
 
 def _words(text: str) -> list[str]:
     """Split a value as systemd does: blanks, with quotes and backslashes."""
+    if len(text) > MAX_LINE_BYTES:
+        return []
     lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
