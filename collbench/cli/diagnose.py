@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,12 +91,14 @@ def diagnose(
             "diagnose: nothing to look at",
             fix="give for example --profile current, or --steps BEFORE --steps AFTER",
         )
+    watch = against is not None and not steps
     asked = Asked(
         profile=wanted,
         steps=steps,
         logs=logs,
         machine=machine,
-        measure=measure or (against is not None and record is None and not steps),
+        measure=measure or (watch and record is None),
+        watch=watch,
         record=record,
         pids=pids,
         match=match,
@@ -126,14 +129,17 @@ def _summary(session: Session) -> str:
 def _text(session: Session) -> str:
     from collbench.diagnose.causes import SAID
     from collbench.diagnose.wording import WIDTH, finding_lines
+    from collbench.readers.text import printable
 
     diagnosis = session.diagnosis
     lines = [f"verdict: {SAID[diagnosis.verdict]}"]
     if diagnosis.delta_ms is not None:
         lines[0] += f" ({diagnosis.delta_ms:+.3f} ms per step)"
     if session.reference is not None:
-        seen = session.evidence.live or "no running worker found"
-        lines.append(f"profile {session.reference.id or session.reference.path}: {seen}"[:WIDTH])
+        looked = "no running worker found" if session.asked.look else "workers were not looked at"
+        seen = session.evidence.live or looked
+        named = printable(str(session.reference.id or session.reference.path), 400)
+        lines += textwrap.wrap(f"profile {named}: {seen}", WIDTH, subsequent_indent="  ")
     for finding in diagnosis.findings:
         lines += finding_lines(finding)
     if not diagnosis.findings:

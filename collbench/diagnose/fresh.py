@@ -91,6 +91,32 @@ def _record_path(document: Path) -> Path | None:
     return Path(plain["record"]) if plain.get("record") else None
 
 
+def check_comparable(record: RunRecord, arms: Arms, path: Path) -> None:
+    """Refuse a record that is no repetition of the profile's own.
+
+    Raises:
+        CollbenchError: it was made with other settings, ranks or another library.
+    """
+    then = arms.record
+    if then is None:
+        return
+    lacking = sorted(n for n, v in then.settings.items() if record.settings.get(n) != v)
+    if lacking:
+        names = ", ".join(f"{name}={then.settings[name]}" for name in lacking)
+        raise CollbenchError(
+            f"--record {path}: was not measured with {names} of the profile",
+            fix="repeat the profile's own bench (--measure), or compare two records with "
+            "`collbench compare`",
+        )
+    for name in ("backend", "nranks"):
+        now, was = getattr(record, name), getattr(then, name)
+        if now != was:
+            raise CollbenchError(
+                f"--record {path}: {name}: {now}, the profile's record has {was}",
+                fix="give a record of the profile's own job, or let --measure make one",
+            )
+
+
 def judge_fresh(record: RunRecord, arms: Arms | None) -> tuple[list[Finding], Results]:
     """Return what a fresh record shows by itself and against the profile's own."""
     now = results(record)
@@ -114,16 +140,18 @@ def judge_fresh(record: RunRecord, arms: Arms | None) -> tuple[list[Finding], Re
 
 def _slower(change: Remeasured) -> Finding:
     worst = change.worst
-    said = "" if change.delta_ms is None else f" takes {change.delta_ms:+.3f} ms more than recorded"
+    said = []
+    if change.delta_ms is not None:
+        said.append(f"the profile's own step takes {change.delta_ms:+.3f} ms more than recorded")
     if worst is not None:
-        said += (
-            f"; {worst.case.collective} of {format_size(worst.case.size_bytes)} "
+        said.append(
+            f"{worst.case.collective} of {format_size(worst.case.size_bytes)} went from "
             f"{change.worst_was_us:.1f} to {worst.p50_us:.1f} us"
         )
     return Finding(
         code="verify.comm_regression",
         expected_ms=change.delta_ms,
-        evidence=f"the profile's own step, measured now{said}",
+        evidence="; ".join(said),
         next="the machine changed under the profile: links, driver, library, other processes; "
         "then tune again",
     )

@@ -36,6 +36,8 @@ class Asked:
     look: bool = True
     """Look at running workers."""
     timeout_s: float = 900.0
+    watch: bool = False
+    """What is measured is to be compared with the profile's record: there has to be one."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,12 @@ def run(asked: Asked, say: Callable[[str], None]) -> Session:
     reference = load(asked.profile) if asked.profile is not None else None
     given = given_of_reference(reference) if reference is not None else Given()
     arms = costs.arms_of(reference) if reference is not None else None
+    if asked.watch and (arms is None or arms.profile is None):
+        raise CollbenchError(
+            f"--against {asked.profile}: has no record of its step to compare with",
+            fix="name a profile that `collbench sweep` made, or compare a server's own timings: "
+            "--steps BASELINE --steps NOW",
+        )
     evidence = Evidence(arms=arms)
     cannot_tell = _steps(asked, evidence, given)
     _files(asked, evidence, given)
@@ -130,6 +138,8 @@ def _measure(
 ) -> Results | None:
     if asked.record is not None:
         record = costs.load_record(asked.record)
+        if evidence.arms is not None:
+            fresh.check_comparable(record, evidence.arms, asked.record)
     elif asked.measure:
         arguments = fresh.bench_arguments(reference, evidence.arms)
         record = fresh.measure(arguments, timeout_s=asked.timeout_s, say=say)

@@ -144,10 +144,10 @@ def test_lists_in_the_comments_of_a_csv() -> None:
     assert found.facts["misbound_ranks"]["after"] == [1]
 
 
-def test_a_megabyte_of_junk_in_front_of_a_message_does_not_hold_the_reader_up() -> None:
+def test_a_long_run_of_junk_in_front_of_a_message_does_not_hold_the_reader_up() -> None:
     start = next(line for line in log().splitlines() if line.endswith("- Init START"))
     # Quadratic time would be minutes here.
-    raw = start.replace("ncclCommInitRank", "A" * (1 << 20) + "ncclCommInitRank").encode()
+    raw = start.replace("ncclCommInitRank", "A" * (1 << 18) + "ncclCommInitRank").encode()
     NcclLog().feed(1, raw)
     found = inspect(log() + raw.decode() + "\n")
     assert found.facts == inspect(log()).facts
