@@ -19,9 +19,9 @@ def names(folder: Path) -> list[str]:
 def test_a_file_is_replaced_whole_with_the_mode_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.json"
     write_atomic(path, "one")
-    write_atomic(path, b"two", mode=0o600)
+    write_atomic(path, b"two", mode=0o640)
     assert path.read_text() == "two"
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o640
     assert names(path.parent) == ["a.json"]
 
 

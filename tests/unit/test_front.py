@@ -1,0 +1,87 @@
+"""The true exit code of a module under torchrun, and who says what went wrong."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from collbench.errors import CollbenchError
+from collbench.front import VARIABLE, _exit_code, run_module
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("collbench.front.rank_of", lambda _: 0)
+    monkeypatch.setattr("collbench.front.under_launcher", lambda _: False)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def ends_with(code: int) -> object:
+    return lambda _: code
+
+
+def refuses(code: int) -> object:
+    def main(_: Sequence[str]) -> int:
+        raise CollbenchError("no such sweep", fix="name another", code=code)
+
+    return main
+
+
+def interrupted(_: Sequence[str]) -> int:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("main", "code"),
+    [(ends_with(0), 0), (ends_with(3), 3), (refuses(2), 2), (refuses(1), 1), (interrupted, 130)],
+)
+def test_rank_0_leaves_its_code_for_the_front_door_and_0_for_torchrun(
+    folder: Path, main: object, code: int
+) -> None:
+    assert run_module(main, []) == 0  # type: ignore[arg-type]
+    assert _exit_code(folder, 0) == code
+    assert (folder / "pid").read_text().isdigit()
+
+
+@pytest.mark.parametrize("code", [0, 2, 3])
+def test_without_a_front_door_the_code_is_the_module_s_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.delenv(VARIABLE)
+    assert run_module(ends_with(code), []) == code  # type: ignore[arg-type]
+    assert list(folder.iterdir()) == []
+
+
+def test_rank_0_speaks_for_what_all_see_and_a_rank_for_what_only_it_sees(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("collbench.front._SPEAK_S", 0.0)
+    run_module(refuses(2), [])  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "collbench: no such sweep\n  fix: name another\n"
+    monkeypatch.setattr("collbench.front.rank_of", lambda _: 3)
+    (folder / "exit_code").unlink()
+    assert run_module(refuses(2), []) == 0  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""
+    assert run_module(refuses(1), []) == 1  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "collbench: rank 3: no such sweep\n"
+    assert not (folder / "exit_code").exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(0, 1), (1, 1), (-signal.SIGTERM, 130), (-signal.SIGINT, 130)]
+)
+def test_a_module_that_left_no_code_failed_or_was_interrupted(
+    tmp_path: Path, status: int, code: int
+) -> None:
+    assert _exit_code(tmp_path, status) == code
+    (tmp_path / "exit_code").write_text("")
+    assert _exit_code(tmp_path, status) == code
