@@ -139,7 +139,8 @@ def clean(raw: bytes) -> str:
 
 VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)(?:\+cuda(\d+\.\d+))?$")
 INIT = re.compile(
-    r"(?:(\w{1,64}) )?comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) .{0,160}- Init (START|COMPLETE)$"
+    r"(?:(\w{1,64}) )?comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) "
+    r".{0,160}- Init (START|COMPLETE)$"
 )
 COMM_ID = re.compile(r"commId (0x[0-9a-f]+)")
 RANK_LINE = re.compile(r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+) nNodes (\d+) ")
@@ -148,7 +149,7 @@ NUMBER = re.compile(r"(-?\d+)\.$")
 LINK = re.compile(
     r"(?:Channel|Ring) \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(?:send|receive)\] )?via "
     r"(P2P/(?:direct pointer|indirect/\d+\[\w+\]|IPC|CUMEM|MNNVL)(?:/read|/CE)*"
-    r"|SHM(?:/direct|/CE)*|direct shared memory|NET/[\w.-]+/\d+\S*|COLLNET/\S+|NVLS\S*)"
+    r"|SHM(?:/direct|/CE)*|direct shared memory|NET/[\w.-]+(?: [\w.-]+)?/\d+\S*|COLLNET/\S+|NVLS\S*)"
     r"(?: comm 0x\S+ nRanks \d+)?$"
 )
 CHOICE = re.compile(

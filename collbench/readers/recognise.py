@@ -19,6 +19,7 @@ from collbench.readers.text import (
     open_regular,
     read_whole,
     sections,
+    without_marks,
 )
 
 KINDS = (
@@ -147,7 +148,7 @@ def read_file(
     data = read_whole(path)
     if kind == "proc_environ" or (kind is None and looks_like(data)):
         return environ_reading(data, known)
-    return read_sections(sections(decode(data)), known, kind)
+    return read_sections(sections(without_marks(decode(data))), known, kind)
 
 
 def _large_log(path: Path, head: bytes, progress: Callable[[int], None] | None) -> Reading:

@@ -115,6 +115,20 @@ def decode(data: bytes) -> str:
     return text
 
 
+def without_marks(text: str) -> str:
+    r"""Return text without the ``>`` with which mail programs mark every line of a quotation.
+
+    >>> without_marks("> GPU0\n> GPU1\n"), without_marks("a > b\n> c\n")
+    ('GPU0\nGPU1\n', 'a > b\n> c\n')
+    """
+    if not text.startswith(">"):
+        return text
+    lines = text.split("\n")
+    if any(line.strip() and not line.startswith(">") for line in lines):
+        return text
+    return "\n".join(line[2:] if line.startswith("> ") else line[1:] for line in lines)
+
+
 def sections(text: str) -> list[Section]:
     r"""Split text at the lines ``==> name <==`` that `tail -n +1 FILE...` prints.
 

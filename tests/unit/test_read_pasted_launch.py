@@ -117,3 +117,24 @@ def test_the_line_on_which_a_profile_gets_lost_is_named(line: str) -> None:
     text = f"==> p.env <==\n# x\n{line}\n\n==> run.sh <==\ndocker run --env-file p.env x/engine\n"
     found = inspect(text, profile={"NCCL_PROTO": "LL"})
     assert [f.line for f in found.findings if f.code == "env.not_portable"] == [3]
+
+
+PROLOGUE = "#!/bin/bash\nexport NCCL_PROTO=LL NCCL_P2P_LEVEL=SYS\n"
+JOB = "#!/bin/bash\n#SBATCH --job-name=engine\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"{JOB}srun env NCCL_PROTO=LL NCCL_P2P_LEVEL=SYS python -m x\n", []),
+        (f"{PROLOGUE}sbatch --wrap 'srun python -m x'\n", []),
+        (f"{PROLOGUE}sbatch --export=NONE --wrap 'srun python -m x'\n",
+         ["env.lost_in_launcher", "env.profile_absent"]),
+        (f"{JOB}#SBATCH --nodes=2\n{PROLOGUE}mpirun --hostfile h -x NCCL_PROTO python -m x\n",
+         ["env.lost_in_launcher", "env.value_absent"]),
+        (f"{PROLOGUE}docker exec -e NCCL_PROTO -e NCCL_P2P_LEVEL=SYS engine python -m x\n", []),
+        (f"{PROLOGUE}docker exec engine python -m x\n", ["env.unknown"]),
+    ],
+)  # fmt: skip
+def test_commands_that_start_another_one(text: str, wanted: list[str]) -> None:
+    assert codes(inspect(text, profile=PROFILE)) == wanted

@@ -35,6 +35,11 @@ def test_the_json_file_of_docker_is_read_as_the_log_in_it() -> None:
     assert inspect(wrapped).facts == inspect(log()).facts
 
 
+@pytest.mark.parametrize("via", ["NET/AWS Libfabric/1/GDRDMA", "NET/IB/0/GDRDMA", "NET/Socket/0"])
+def test_networks_by_the_names_of_their_plugins(via: str) -> None:
+    assert inspect(log(via=via)).facts["transports"] == {via: 2}
+
+
 def test_a_log_that_names_no_rank_decides_nothing() -> None:
     text = "node-a:100:150 [0] NCCL INFO NCCL_PROTO set by environment to LL\n"
     assert codes(inspect(text, profile=PROFILE)) == ["env.unknown"]

@@ -24,6 +24,11 @@ def test_an_empty_field_stays_empty_when_tabs_became_blanks(text: str) -> None:
     assert facts["cpu_affinity"] == [None, "0-15", None, "16-31"]
 
 
+def test_a_quotation_in_a_mail_is_read_as_what_it_quotes() -> None:
+    quoted = "".join(f"> {line}\n" for line in MATRIX.splitlines())
+    assert inspect(quoted).facts == inspect(MATRIX).facts
+
+
 def test_a_value_whose_column_cannot_be_told_is_not_guessed() -> None:
     text = (
         " GPU0 GPU1 CPU Affinity NUMA Affinity GPU NUMA ID\nGPU0 X SYS  0 N/A\nGPU1 SYS X 8 1 N/A\n"

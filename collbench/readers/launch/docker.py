@@ -11,6 +11,7 @@ from collbench.readers import UnreadableError
 from collbench.readers.env_files import Refused, read_with
 from collbench.readers.launch import Delivery, Env, Var, find
 from collbench.readers.launch.walk import Started, Walk
+from collbench.readers.launch.wrappers import RUNTIMES
 from collbench.readers.shell import ShellError, assignment, commands
 from collbench.readers.text import Section
 
@@ -20,7 +21,6 @@ _FLAGS = frozenset(
      "--disable-content-trust", "--use-api-socket")
 )  # fmt: skip
 _SHORT_FLAGS = frozenset("ditqP")
-RUNTIMES = frozenset(("docker", "podman", "nerdctl"))
 
 
 def is_run(words: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from collbench.readers.env_files import nccl_conf
 from collbench.readers.launch import Delivery, Env, Var, docker, k8s, slurm, systemd
 from collbench.readers.launch.compose import compose_delivery
 from collbench.readers.launch.walk import Started, Walk
+from collbench.readers.launch.wrappers import RUNTIMES
 from collbench.readers.text import Section
 
 _ASSIGNMENT = re.compile(r"(?:export\s+)?[A-Za-z_]\w*[ \t]*=")
@@ -211,9 +212,10 @@ def _launcher(
         return found
     if walk.started:
         last = walk.started[-1]
+        inside = (last.lost_at or "").endswith(" exec")
         return Delivery(
             "shell", env=last.env, lost_at=last.lost_at, lost_line=last.line, line=last.line,
-            arguments=last.words,
+            arguments=last.words, unseen=["what the container was made with"] if inside else [],
         )  # fmt: skip
     raise UnreadableError("nothing in it starts or describes a server")
 
@@ -231,7 +233,7 @@ def _verb(started: Started) -> str:
 def _calls_compose(started: Started) -> bool:
     verb = _verb(started)
     return verb in ("docker-compose", "podman-compose") or (
-        verb in docker.RUNTIMES and started.words[1:2] == ["compose"]
+        verb in RUNTIMES and started.words[1:2] == ["compose"]
     )
 
 

@@ -35,6 +35,8 @@ def slurm_delivery(
     if submit and submit.lost_at:
         found.lost_at, found.lost_line = submit.lost_at, submit.line
     mode: str | None = None
+    if job is None and submit is not None:
+        job = _wrapped(submit)
     if job is not None:
         given = _directives(job)
         found.service = given.get("job-name", (None, 0))[0]
@@ -68,12 +70,15 @@ def slurm_delivery(
     walk = Walk(sections).give(found.env)
     if command and (target := find(sections, command[0])) is not None:
         walk.run(target)
-        return _finish(found, walk.started[-1] if walk.started else None, walk, sections)
-    found.arguments = command
-    if is_run(command):
-        inner = run_delivery(Started(command, found.env, step.line, step.section), sections)
-        found.env, found.arguments = inner.env, inner.arguments
-    return found
+    else:
+        walk.start(command, found.env, step.line, step.section, None)
+    return _finish(found, walk.started[-1] if walk.started else None, walk, sections)
+
+
+def _wrapped(submit: Started) -> Section | None:
+    """Return the script of ``sbatch --wrap``."""
+    text = _options(submit.words[1:]).get("wrap")
+    return Section(submit.section.name, text + "\n", submit.line) if text else None
 
 
 def _finish(
@@ -133,7 +138,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
         short = not words[at].startswith("--")
         if short and len(name) > 1:
             name, value, equals = name[0], name[1:], "="
-        takes = name in _VALUED if short else name in ("export", "job-name", "export-file")
+        takes = name in _VALUED if short else name in ("export", "job-name", "export-file", "wrap")
         if not equals and takes and at + 1 < len(words):
             at += 1
             value = words[at]

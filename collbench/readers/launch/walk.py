@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collbench.readers.launch import Env, Var, find
-from collbench.readers.launch.wrappers import after_options, env_command, mpi, sudo
+from collbench.readers.launch.wrappers import (
+    RUNTIMES,
+    after_options,
+    container_exec,
+    env_command,
+    mpi,
+    sudo,
+)
 from collbench.readers.shell import Command, Part, ShellError, Word, assignment, commands
 from collbench.readers.text import Section
 
@@ -142,7 +149,7 @@ class Walk:
                 for name, word in assigned.items()
             }
             texts = [self._text(word) for word in words]
-            self._start(texts, self.env() | own, line, section, None)
+            self.start(texts, self.env() | own, line, section, None)
         return None
 
     def _note_cut(self, command: Command, section: Section) -> None:
@@ -175,7 +182,7 @@ class Walk:
         expanded = word.expand(self._lookup)
         return word.plain() if expanded is None else expanded
 
-    def _start(
+    def start(
         self, words: list[str], env: Env, line: int, section: Section, lost: str | None
     ) -> None:
         """Unwrap sudo, env, numactl and their like, and note what is started in the end."""
@@ -201,6 +208,11 @@ class Walk:
                 if len(words) == 1 and " " in words[0]:
                     self._remote(words[0], line, section, lost)
                     return
+            elif verb in RUNTIMES and rest[:1] == ["exec"]:
+                words, named = container_exec(rest[1:], env, line)
+                if set(env) - set(named):
+                    lost = lost or f"{section.base or 'script'}: {verb} exec"
+                env = named
             elif verb in _MPI:
                 words, env, dropped = mpi(rest, env, line)
                 if dropped:

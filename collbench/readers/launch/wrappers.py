@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collbench.readers.launch import Env, Var
 
+RUNTIMES = frozenset(("docker", "podman", "nerdctl"))
+_EXEC_VALUED = frozenset(("-e", "--env", "--env-file", "-u", "--user", "-w", "--workdir"))
+
 
 def after_options(words: list[str], valued: str) -> list[str]:
     """Skip options; those whose letter is in `valued` take the next word."""
@@ -16,6 +19,25 @@ def after_options(words: list[str], valued: str) -> list[str]:
         if len(word) == 2 and word[1] in valued:
             at += 1
     return words[at:]
+
+
+def container_exec(words: list[str], env: Env, line: int) -> tuple[list[str], Env]:
+    """Return the command of ``docker exec`` and what it passes on of the caller's environment."""
+    named: Env = {}
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        word, equals, value = words[at].partition("=")
+        at += 1
+        if word in _EXEC_VALUED and not equals and at < len(words):
+            value = words[at]
+            at += 1
+        if word in ("-e", "--env"):
+            name, given, text = value.partition("=")
+            if given:
+                named[name] = Var(text, "script", line)
+            elif name in env:
+                named[name] = env[name]
+    return words[at + 1 :], named
 
 
 def env_command(words: list[str], env: Env, line: int) -> tuple[list[str], Env]:
