@@ -114,7 +114,8 @@ def _wait(process: subprocess.Popen[bytes], folder: Path) -> int:
                 if time.monotonic() > asked + _END_WAIT_S:
                     process.terminate()
             except KeyboardInterrupt:
-                if asked or not _pass_on(folder):
+                # a module that has left its code is done: torchrun is about to leave as well
+                if asked or not (_pass_on(folder) or (folder / "exit_code").exists()):
                     process.terminate()
                 asked = asked or time.monotonic()
     finally:

@@ -73,7 +73,8 @@ def text(doc: Mapping[str, Any]) -> str:
     facts = [f"{doc['nranks']} ranks" if doc["nranks"] else "any number of ranks"]
     facts += [f"batch {doc['batch']}"] if doc["batch"] else []
     facts += [f"{doc['draft_tokens']} draft tokens"] if (doc["draft_tokens"] or 1) > 1 else []
-    facts += [f"{doc['tokens']} tokens a step"] if doc["tokens"] else []
+    tokens = doc["tokens"]
+    facts += [f"{tokens} token{'s' if tokens != 1 else ''} a step"] if tokens else []
     facts += [f"as {doc['server']} runs it"] if doc["server"] else []
     out = [*_wrapped(f"{doc['name']}: {', '.join(facts)}"), "", *_calls(doc)]
     if doc["comm_us"] is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import CollbenchError
-from collbench.front import VARIABLE, _exit_code, run_module
+from collbench.front import VARIABLE, _exit_code, _wait, run_module
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +85,52 @@ def test_a_module_that_left_no_code_failed_or_was_interrupted(
     assert _exit_code(tmp_path, status) == code
     (tmp_path / "exit_code").write_text("")
     assert _exit_code(tmp_path, status) == code
+
+
+class Torchrun:
+    """A launcher's process that is interrupted so many times before it ends."""
+
+    def __init__(self, interrupts: int) -> None:
+        self.interrupts = interrupts
+        self.terminated = 0
+
+    def wait(self, timeout: float | None) -> int:
+        if self.interrupts:
+            self.interrupts -= 1
+            raise KeyboardInterrupt
+        return -signal.SIGTERM if self.terminated else 0
+
+    def terminate(self) -> None:
+        self.terminated += 1
+
+
+@pytest.mark.parametrize(
+    ("left", "interrupts", "terminated"),
+    [
+        ((), 1, 1),  # nobody to pass it to
+        (("exit_code",), 1, 0),  # done: only torchrun has not left yet
+        (("exit_code",), 2, 1),
+        (("pid",), 1, 0),
+        (("pid",), 2, 1),
+    ],
+)
+def test_torchrun_is_ended_only_where_nobody_ends_by_himself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left: Sequence[str],
+    interrupts: int,
+    terminated: int,
+) -> None:
+    passed: list[int] = []
+
+    def kill(pid: int, number: int) -> None:
+        assert (pid, number) == (4711, signal.SIGINT)
+        passed.append(pid)
+
+    monkeypatch.setattr("collbench.front.os.kill", kill)
+    for name in left:
+        (tmp_path / name).write_text("4711" if name == "pid" else "0")
+    process = Torchrun(interrupts)
+    _wait(process, tmp_path)  # type: ignore[arg-type]
+    assert process.terminated == terminated
+    assert len(passed) == (1 if "pid" in left else 0)
