@@ -149,7 +149,8 @@ NUMBER = re.compile(r"(-?\d+)\.$")
 LINK = re.compile(
     r"(?:Channel|Ring) \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(?:send|receive)\] )?via "
     r"(P2P/(?:direct pointer|indirect/\d+\[\w+\]|IPC|CUMEM|MNNVL)(?:/read|/CE)*"
-    r"|SHM(?:/direct|/CE)*|direct shared memory|NET/[\w.-]+(?: [\w.-]+)?/\d+\S*|COLLNET/\S+|NVLS\S*)"
+    r"|SHM(?:/direct|/CE)*|direct shared memory|NET/[\w.-]+(?: [\w.-]+)?/\d+\S*"
+    r"|COLLNET/\S+|NVLS\S*)"
     r"(?: comm 0x\S+ nRanks \d+)?$"
 )
 CHOICE = re.compile(

@@ -135,7 +135,14 @@ def _decode_lines(section: Section) -> Speed:
         median(accepts) if accepts else None,
         median(rates),
         sum(graphs) / len(graphs) if graphs else None,
-        tells=["throughput", "acceptance", "captured or not", "step time, from both (averaged)"],
+        tells=[
+            "throughput",
+            *(["acceptance"] if accepts else []),
+            *(["captured or not"] if graphs else []),
+            "step time, from the throughput"
+            + (" and acceptance" if accepts else "")
+            + ", averaged",
+        ],
         cannot_tell=["single steps", "communication", "which rank is late"],
         steps_ms=steps,
         accepts=accepts,
@@ -233,7 +240,7 @@ def _metrics(section: Section) -> Speed:
         False,
         accept or None,
         found.get("sglang:gen_throughput"),
-        tells=["mean time per token since the start of the server"]
+        tells=["mean time per token since the start of the server" if between else "throughput"]
         + (["acceptance"] if accept else []),
         cannot_tell=["single steps, and the last minutes alone", "communication",
                      "which rank is late"],

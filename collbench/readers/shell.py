@@ -217,8 +217,7 @@ class _Lexer:
                 flush()
                 parts.append(self._parameter(""))
             else:
-                run = _PLAIN.match(self.text, self.at)
-                plain.append(run[0] if run else char)
+                plain.append(_PLAIN.match(self.text, self.at)[0])  # type: ignore[index]
                 self.at += len(plain[-1])
         flush()
         return Word(tuple(parts))
