@@ -14,6 +14,8 @@ from collbench.errors import CollbenchError
 from collbench.profiles.env_file import NAME, representable
 from collbench.profiles.store import Reference
 
+_PATHLESS = ("env", "shell", "nccl-conf")
+"""Targets that are the variables alone and name no file."""
 TARGETS = ("env", "docker", "compose", "systemd", "k8s", "slurm", "shell", "nccl-conf")
 RAY_COPY = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"
 RAY_PREFIXES = ("NCCL_", "VLLM_", "UCX_", "HF_")
@@ -113,17 +115,24 @@ def render(
                 f"{name!r:.60}: a name or value with control characters fits no target",
                 fix="take it out of the profile",
             )
-    return renderers[target](_snippet(reference, values, service, env_path))
+    named = env_path is not None or target not in _PATHLESS
+    return renderers[target](_snippet(reference, values, service, env_path, checked=named))
 
 
 def _snippet(
-    reference: Reference, values: Mapping[str, str], service: str, env_path: str | None
+    reference: Reference,
+    values: Mapping[str, str],
+    service: str,
+    env_path: str | None,
+    *,
+    checked: bool,
 ) -> Snippet:
     from collbench.knobs import parse_version
 
     path = env_path or str(reference.env_path.absolute())
     # docker and compose part a mount at its colons
-    if not path.startswith("/") or not representable(path) or ":" in path:
+    plain = path.startswith("/") and representable(path) and ":" not in path
+    if checked and not plain:
         raise CollbenchError(
             f"--env-path: {path!r:.120}: has to be absolute, of letters, digits and ._/+@%^,-",
             fix="collbench profile activate PROFILE --at /etc/collbench   gives it a plain path",

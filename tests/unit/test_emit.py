@@ -1,5 +1,6 @@
 """What is emitted is read back by every target's own rules to the same map."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -183,6 +184,17 @@ def test_a_name_that_the_target_would_refuse_is_refused_here(target: str, servic
 def test_a_path_that_could_be_code_is_refused(path: str) -> None:
     with pytest.raises(CollbenchError, match="--env-path"):
         render("slurm", reference({"NCCL_PROTO": "LL"}), env_path=path)
+
+
+def test_a_folder_with_a_blank_only_stops_targets_that_name_it() -> None:
+    ref = dataclasses.replace(reference({"NCCL_PROTO": "LL"}), path=Path("/home/me/My results/x"))
+    for target in TARGETS:
+        if target in ("env", "shell", "nccl-conf"):
+            assert "NCCL_PROTO=LL\n" in render(target, ref)
+            assert "My results" not in render(target, ref)
+        else:
+            with pytest.raises(CollbenchError, match="--env-path"):
+                render(target, ref)
 
 
 def test_a_per_cent_sign_of_a_path_is_no_specifier_of_systemd() -> None:
