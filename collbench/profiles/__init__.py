@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from collbench.errors import CollbenchError
@@ -227,6 +228,9 @@ def _check_types(fields: Mapping[str, Any], where: str) -> None:
         if name in ("settings", "baseline", "pinned"):
             what = "an object of texts"
             good = good and all(isinstance(v, str) and "\0" not in v for v in value.values())
+        elif name == "records":
+            what = "a list of files inside the profile's directory"
+            good = good and all(isinstance(v, str) and _inside(v) for v in value)
         elif kind is list:
             good = good and all(isinstance(v, str) for v in value)
         elif name == "scope":
@@ -240,6 +244,12 @@ def _check_types(fields: Mapping[str, Any], where: str) -> None:
         raise CollbenchError(
             f"{where}: id: {fields.get('id')!r:.80} is not twelve hexadecimal digits"
         )
+
+
+def _inside(name: str) -> bool:
+    """Return whether a relative name cannot lead out of the directory it is relative to."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 def _good_scope(value: Mapping[str, Any]) -> bool:

@@ -136,6 +136,16 @@ def test_no_part_of_a_profile_names_what_a_loader_obeys(part: str) -> None:
         from_json(json.dumps(plain), where="x.json")
 
 
+@pytest.mark.parametrize("name", ["../../secret.json", "/etc/passwd", "a/../../b", ""])
+def test_a_profile_names_no_record_outside_its_directory(name: str) -> None:
+    plain = json.loads(to_json(sealed(make())))
+    plain["records"] = ["records/default.json"]
+    assert from_json(json.dumps(plain), where="x").records == ("records/default.json",)
+    plain["records"] = ["records/default.json", name]
+    with pytest.raises(CollbenchError, match=r"records.*inside the profile's directory"):
+        from_json(json.dumps(plain), where="x.json")
+
+
 def test_a_variable_cannot_be_set_and_pinned() -> None:
     with pytest.raises(CollbenchError, match="NCCL_MIN_NCHANNELS"):
         sealed(make(pinned={"NCCL_MIN_NCHANNELS": "16"}))
