@@ -1,8 +1,6 @@
-"""A recorded landscape as a lab: launches are drawn, nothing is timed.
+"""A recorded landscape: its truths, its failures, its noise, and the space of its settings.
 
-The truth of a setting is the median of all its launches in the files. A draw multiplies it by
-launch noise (lognormal), in one launch of twenty by an outlier (10 to 40 % slower), and by a slow
-drift of 2 % either way; every case of a launch has noise of its own on top.
+The truth of a setting is the median of all its launches in the files.
 """
 
 from __future__ import annotations
@@ -15,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import Any
+from typing import Any, get_args
 
 from collbench.errors import CollbenchError
-from collbench.job import Case, CaseTimes, Run, Settings, StepTimes
+from collbench.job import Outcome, Settings
 from collbench.knobs import registry
-from collbench.lab import Purpose
 from collbench.space.axes import Axis, Key, Space, axis, key
 from collbench.space.known import KNOWN_GOOD
 
-OUTLIERS = 0.05
-DRIFT = 0.02
+OUTLYING = 0.06
+"""A recorded default this far above the median is an outlier, not noise."""
+SAME_DEFAULT = 0.25
+"""How far (log) the defaults of two files of one landscape may lie apart."""
 GUARD_FROM = 65536
 GUARD_LIMIT = 1.03
-_WINDOWS = (0.9985, 0.9995, 1.0, 1.0005, 1.0015)
 _COLLECTIVES = {"ar": "all_reduce", "ag": "all_gather"}
 _JOINT = (("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), ("NCCL_MIN_CTAS", "NCCL_MAX_CTAS"))
 
@@ -44,12 +42,29 @@ class Truth:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """How a setting failed."""
+
+    share: float
+    """Of its launches."""
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Landscape:
     """What the files say."""
 
     truths: Mapping[Key, Truth]
+    """Of the settings that ended well at least once."""
+    failures: Mapping[Key, Failure]
     sd: float
-    """Launch-to-launch sd of the default's step, as a fraction."""
+    """Launch-to-launch sd of the default's step, as a fraction, outliers aside."""
+
+    @property
+    def names(self) -> frozenset[Key]:
+        """Return every setting that was recorded."""
+        return frozenset(self.truths) | frozenset(self.failures)
 
     @property
     def default(self) -> Truth:
@@ -93,10 +108,12 @@ def read(paths: Sequence[Path]) -> Landscape:
     """Read landscape files; settings that hold a hazard are left out.
 
     Raises:
-        CollbenchError: a file is missing, not a landscape, of other cases than the first, or no
-            default is in it; file, line and field are named.
+        CollbenchError: a file is missing, not a landscape, of other cases or another default than
+            the first, or no default is in it; file, line and field are named.
     """
     launches: dict[Key, list[dict[str, Any]]] = defaultdict(list)
+    failed: dict[Key, list[tuple[Outcome, str]]] = defaultdict(list)
+    levels: dict[Path, list[float]] = defaultdict(list)
     cases: set[str] | None = None
     for path in paths:
         try:
@@ -107,6 +124,11 @@ def read(paths: Sequence[Path]) -> Landscape:
             if not line.strip():
                 continue
             launch = _line(line, where=f"{path}:{number}")
+            if _hazardous(launch["env"]):
+                continue
+            if "outcome" in launch:
+                failed[key(launch["env"])].append((launch["outcome"], launch["reason"]))
+                continue
             if cases is None:
                 cases = set(launch["cases"])
             if set(launch["cases"]) != cases:
@@ -116,14 +138,15 @@ def read(paths: Sequence[Path]) -> Landscape:
                     f"{differing}",
                     fix="give files of one landscape only",
                 )
-            if not _hazardous(launch["env"]):
-                launches[key(launch["env"])].append(launch)
+            launches[key(launch["env"])].append(launch)
+            if not launch["env"]:
+                levels[path].append(launch["step"])
     if len(launches.get((), ())) < 2:
         raise CollbenchError(
             "env: the files hold fewer than two launches of the default ({})",
             fix="give files of one landscape, the default among them",
         )
-    defaults = [launch["step"] for launch in launches[()]]
+    _one_machine(levels)
     truths = {
         name: Truth(
             step_us=median(one["step"] for one in found),
@@ -132,12 +155,67 @@ def read(paths: Sequence[Path]) -> Landscape:
         )
         for name, found in launches.items()
     }
-    return Landscape(truths=truths, sd=stdev(defaults) / mean(defaults))
+    failures = {
+        name: Failure(
+            share=len(found) / (len(found) + len(launches.get(name, ()))),
+            outcome=found[0][0],
+            reason=found[0][1],
+        )
+        for name, found in failed.items()
+        if name
+    }
+    sd = _noise([launch["step"] for launch in launches[()]])
+    return Landscape(truths=truths, failures=failures, sd=sd)
+
+
+def _noise(defaults: Sequence[float]) -> float:
+    """Return the sd of the default's launches over their mean; a draw adds outliers of its own."""
+    calm = [us for us in defaults if us <= (1 + OUTLYING) * median(defaults)]
+    return stdev(calm) / mean(calm) if len(calm) > 1 else stdev(defaults) / mean(defaults)
+
+
+def _one_machine(levels: Mapping[Path, Sequence[float]]) -> None:
+    """Refuse files whose defaults have nothing to do with each other."""
+    (first, known), *others = ((path, median(steps)) for path, steps in levels.items())
+    for path, step in others:
+        if abs(math.log(step / known)) > SAME_DEFAULT:
+            raise CollbenchError(
+                f"{path}: res.step_us of the default is {step:.0f}, {known:.0f} in {first}: "
+                "another machine, workload or library",
+                fix="give files of one landscape only",
+            )
+
+
+def _failed(plain: Any) -> tuple[Outcome, str] | None:
+    """Return outcome and reason of a launch that did not end well, or None.
+
+    Such a line has an ``outcome``, or an ``error`` (a ``reason``) instead of times, or no ``res``.
+    """
+    if not isinstance(plain, dict) or not isinstance(plain.get("env"), dict):
+        return None
+    result = plain.get("res")
+    within = result if isinstance(result, dict) else {}
+    said = str(plain.get("outcome") or "ok")
+    words = (plain.get("reason"), plain.get("error"), within.get("error"))
+    reason = next((str(word) for word in words if word), "")
+    empty = "res" in plain and not result
+    if said == "ok" and ("step_us" in within or not (reason or empty)):
+        return None
+    for outcome in get_args(Outcome):
+        if outcome == said != "ok":
+            return outcome, reason
+    text = f"{said} {reason}".lower()
+    hung = any(word in text for word in ("hung", "hang", "timed out", "timeout", "deadline"))
+    return ("hung" if hung else "died"), reason or "no result was recorded"
 
 
 def _line(line: str, *, where: str) -> dict[str, Any]:
     try:
         plain = json.loads(line)
+        failure = _failed(plain)
+        if failure is not None:
+            env = {str(n): str(v) for n, v in plain["env"].items()}
+            return {"env": env, "outcome": failure[0], "reason": failure[1]}
         result = plain["res"]
         cases = {
             f"{_COLLECTIVES[kind]}/{size}/bfloat16/graph": median(result[kind][size])
@@ -162,7 +240,8 @@ def _hazardous(env: Settings) -> bool:
 
 def space_of(landscape: Landscape) -> Space:
     """Return the space whose members are the settings that were recorded."""
-    variables = sorted({n for name in landscape.truths for n, _ in name})
+    members = landscape.names
+    variables = sorted({n for name in members for n, _ in name})
     axes: list[Axis] = []
     joint = {v: pair for pair in _JOINT for v in pair if set(pair) <= set(variables)}
     done: set[str] = set()
@@ -171,64 +250,12 @@ def space_of(landscape: Landscape) -> Space:
             continue
         together = set(joint.get(variable, (variable,)))
         done |= together
-        parts = {key({n: v for n, v in name if n in together}) for name in landscape.truths}
+        parts = {key({n: v for n, v in name if n in together}) for name in members}
         ordered = sorted(parts - {()}, key=lambda part: (len(part), [_order(v) for _, v in part]))
         axes.append(axis(" + ".join(sorted(together)), [dict(part) for part in ordered]))
-    members = frozenset(landscape.truths)
     seeds = [key(s) for s in KNOWN_GOOD["nccl"] if key(s) in members]
     return Space(axes=tuple(axes), seeds=tuple(seeds), members=members)
 
 
 def _order(value: str) -> tuple[int, str]:
     return (int(value), "") if value.isdigit() else (0, value)
-
-
-class ReplayLab:
-    """Answers launches from a landscape."""
-
-    def __init__(self, landscape: Landscape, sd: float, seed: int) -> None:
-        self._landscape = landscape
-        self._sd = sd
-        self._rng = random.Random(seed)
-        self._phase = self._rng.uniform(0, 2 * math.pi)
-        self._period = self._rng.uniform(80, 240)
-        self._cases = {c: _case(c) for c in landscape.default.cases}
-        self.count = 0
-
-    def launch(self, settings: Settings, purpose: Purpose, *, env_file: Path | None = None) -> Run:
-        """Draw one launch."""
-        truth = self._landscape.truths[key(settings)]
-        self.count += 1
-        drift = DRIFT * math.sin(2 * math.pi * self.count / self._period + self._phase)
-        factor = math.exp(drift + self._rng.gauss(0, self._sd))
-        if self._rng.random() < OUTLIERS:
-            factor *= 1 + self._rng.uniform(0.10, 0.40)
-        step = truth.step_us * factor
-        times = tuple(
-            CaseTimes(
-                case=self._cases[case],
-                times_us=[[us * factor * math.exp(self._rng.gauss(0, self._sd))]],
-            )
-            for case, us in truth.cases.items()
-        )
-        return Run(
-            job_id="replay",
-            settings=dict(settings),
-            outcome="ok",
-            cases=times,
-            step=StepTimes(
-                total_us=[[step * window for window in _WINDOWS]],
-                nocomm_us=[[truth.nocomm_us * factor]],
-            ),
-        )
-
-    def launch_communicators(
-        self, shared: Settings, each: Sequence[Settings], purpose: Purpose
-    ) -> list[Run]:
-        """Draw one launch for each; the record holds fresh processes only."""
-        return [self.launch({**shared, **one}, purpose) for one in each]
-
-
-def _case(text: str) -> Case:
-    collective, size, dtype, _ = text.split("/")
-    return Case(collective=collective, size_bytes=int(size), dtype=dtype, mode="graph")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.search_replay FILE.jsonl... --budget 25 --seeds 200 --json
 
-Nothing is timed: launches are drawn from the record (benchmarks/landscape.py). `budget` counts
+Nothing is timed: launches are drawn from the record (benchmarks/replay_lab.py). `budget` counts
 search launches, interleaved defaults included.
 """
 
@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import optuna
 
-from benchmarks.landscape import Landscape, ReplayLab, read, space_of
+from benchmarks.landscape import Landscape, read, space_of
+from benchmarks.replay_lab import ReplayLab
 from collbench.errors import CollbenchError
 from collbench.search.budget import parse_budget
 from collbench.search.options import Options
@@ -117,7 +118,7 @@ def summary(setting: Setting, outcomes: list[Outcome], seconds: float) -> dict[s
         "schema": 1,
         "command": "search_replay",
         "exit_code": 0,
-        "settings_in_space": len(landscape.truths),
+        "settings_in_space": len(landscape.names),
         "budget": setting.budget,
         "seeds": len(outcomes),
         "strategy": setting.strategy,

@@ -244,7 +244,11 @@ class History:
 
 
 def centre(values: Sequence[float], far: float) -> float:
-    """Return the mean of log ratios without those far above the lowest: outliers are slower."""
-    lowest = min(values)
-    kept = [v for v in values if v <= lowest + far]
+    """Return the mean of log ratios without those far from the rest.
+
+    Outliers are slower, so of two the lower one counts. From three on the median says which: a
+    ratio is too low as well, where it was the default beside it that was slow.
+    """
+    middle = float(np.median(values)) if len(values) > 2 else min(values)
+    kept = [v for v in values if abs(v - middle) <= far] or [middle]
     return sum(kept) / len(kept)

@@ -10,8 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from collbench.errors import CollbenchError
-from collbench.search.history import History, Score
+from collbench.search.history import SINGLE, History, Score
 from collbench.search.model import Additive
+from collbench.search.pairs import beside_best, choices_of, unpaired
 from collbench.search.surprise import surprising
 from collbench.space.axes import Choice, Key, Space, key
 
@@ -85,7 +86,8 @@ class Coordinate:
         for seed in view.space.seeds:
             if view.untried(dict(seed)):
                 return seed
-        reserve = max(2, round(TAIL * view.total))
+        # Where nothing gains yet, there is nothing to launch again.
+        reserve = max(2, round(TAIL * view.total)) if _gains(view) else 0
         if view.left > reserve:
             single = next_single(view)
             if single is not None:
@@ -98,7 +100,7 @@ class Coordinate:
         surprise = surprising(view.space, view.history)
         if surprise is not None:
             return surprise
-        promising = promise(view, combinations=view.left > reserve)
+        promising = promise(view, explore=view.left > reserve)
         if promising is not None:
             return promising
         return again(view)
@@ -140,8 +142,7 @@ def doubtful(view: View) -> Key | None:
     One launch in twenty is 10 to 40 % slow for no reason of its own, and would hide a good choice.
     """
     history = view.history
-    best = next(iter(history.ranking()), None)
-    if best is not None and -best.log > 3 * history.error(best.count):
+    if _gains(view):
         return None
     slow = [
         s
@@ -152,36 +153,60 @@ def doubtful(view: View) -> Key | None:
     return slow[0].key if slow else None
 
 
-def promise(view: View, *, combinations: bool) -> Key | None:
+def promise(view: View, *, explore: bool) -> Key | None:
     """Return what could be best: a combination not launched yet, or a measured one again.
 
-    Both are judged by an optimistic bound, score less one standard error.
+    While there is room to explore, both are judged by an optimistic bound, score less one standard
+    error, and before a measured one is repeated, choices are tried together that never were.
+    Later, a combination has to promise more than the best has shown, by a pessimistic bound.
     """
     history = view.history
     ranking = [s for s in history.ranking() if s.count < MOST]
-    measured = [(s.log - history.error(s.count), s.key) for s in ranking]
-    found: list[tuple[float, Key]] = measured[:6]
-    if combinations:
-        barred = _barred(history.scores().values(), view)
-        names = [n for n in view.walked() if view.new(n) and not any(b <= set(n) for b in barred)]
-        model = Additive(view.space, history)
-        found += [(p.log - p.error, p.key) for p in model.predict(names)]
-    return min(found)[1] if found else None
+    measured = [(s.log - history.error(s.count), s.key) for s in ranking][:6]
+    names = _combinations(view, 0.0)
+    predicted = Additive(view.space, history).predict(names)
+    if explore:
+        # Sums of what is all noise promise nothing.
+        worth = math.inf if _gains(view) else -3 * history.error(1)
+        promised = min(((p.log - p.error, p.key) for p in predicted if p.log < worth), default=None)
+        if promised is not None and (not measured or promised < measured[0]):
+            return promised[1]
+        together = _combinations(view, SINGLE)
+        untried = beside_best(view.space, history, together)
+        untried = untried or unpaired(view.space, history, together, view.rng)
+        if untried is not None:
+            return untried
+    else:
+        best = ranking[0].log if ranking else 0.0
+        sure = min(((p.log, p.key) for p in predicted if p.log + p.error < best), default=None)
+        if sure is not None:
+            return sure[1]
+    return min(measured)[1] if measured else None
 
 
 MOST = 6
 """Launches of one candidate in the search; more belong to the confirmation."""
 
 
-def _barred(scores: object, view: View) -> list[set[tuple[str, str]]]:
-    """Return the settings of single axes that fail the guard or do not work: no combinations."""
-    found = []
-    for one in view.history.scores().values():
-        labels = view.space.labels_of(dict(one.key)) or {}
-        moved = [label for label in labels.values() if label != "unset"]
-        if len(moved) == 1 and not one.feasible:
-            found.append(set(one.key))
-    return found
+def _gains(view: View) -> bool:
+    """Return whether some candidate is faster than the default beyond noise."""
+    best = next(iter(view.history.ranking()), None)
+    return best is not None and -best.log > 3 * view.history.error(best.count)
+
+
+def _combinations(view: View, guard: float) -> list[Key]:
+    """Return what was not launched, without choices that do not work or fail the guard alone.
+
+    On one launch too: a launch that is slow for no reason of its own is the rarer case.
+
+    Args:
+        view: What was seen.
+        guard: How far (log) beyond the guard a choice may be: two may do what neither does alone.
+    """
+    scores = view.history.scores().values()
+    bad = [one for one in scores if one.outcome != "ok" or not one.count or one.guard > guard]
+    barred = [set(one.key) for one in bad if len(choices_of(view.space, one.key)) == 1]
+    return [n for n in view.walked() if view.new(n) and not any(b <= set(n) for b in barred)]
 
 
 def again(view: View) -> Key | None:

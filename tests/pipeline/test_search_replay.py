@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.landscape import ReplayLab, read, space_of
+from benchmarks.landscape import read, space_of
+from benchmarks.replay_lab import ReplayLab
 from benchmarks.search_replay import main
 from collbench.errors import CollbenchError
 from collbench.space.axes import key
@@ -106,6 +107,71 @@ def test_a_landscape_of_another_space_names_the_field_that_differs(tmp_path: Pat
     path = write(tmp_path / "x.jsonl", launch(), launch(("65536", "131072"), A="1"))
     with pytest.raises(CollbenchError, match=r"x\.jsonl:2: res\.ar / res\.ag.*131072"):
         read([path])
+
+
+def test_files_of_two_machines_are_refused_by_their_default(tmp_path: Path) -> None:
+    one = write(tmp_path / "a.jsonl", launch(), launch(), launch(A="1"))
+    slow = launch()
+    slow["res"] = {**slow["res"], "step_us": [400.0]}  # type: ignore[dict-item]
+    two = write(tmp_path / "b.jsonl", slow, slow)
+    with pytest.raises(CollbenchError, match=r"b\.jsonl: res\.step_us of the default is 400, 100"):
+        read([one, two])
+    assert read([one, one]).sd == 0
+
+
+def test_one_outlying_default_is_no_noise(tmp_path: Path) -> None:
+    slow = launch()
+    slow["res"] = {**slow["res"], "step_us": [130.0]}  # type: ignore[dict-item]
+    assert read([write(tmp_path / "x.jsonl", *[launch()] * 9, slow)]).sd == 0
+
+
+FAILED = {
+    "null": ({"res": None, "error": "timeout after 30 s"}, "hung", "timeout after 30 s"),
+    "outcome": (
+        {"outcome": "wrong", "reason": "rank 1: 3 elements"},
+        "wrong",
+        "rank 1: 3 elements",
+    ),
+    "within": ({"res": {"error": "no algorithm"}}, "died", "no algorithm"),
+    "empty": ({"res": {}}, "died", "no result was recorded"),
+    "unknown": ({"outcome": "deadline", "res": None}, "hung", "no result was recorded"),
+}
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_a_setting_that_failed_in_the_record_fails_in_the_replay(tmp_path: Path, name: str) -> None:
+    plain, outcome, reason = FAILED[name]
+    bad = {"env": {"A": "2"}, **plain}
+    path = write(tmp_path / "x.jsonl", *[launch()] * 3, launch(A="1"), bad)
+    landscape = read([path])
+    assert landscape.names == {(), (("A", "1"),), (("A", "2"),)}
+    assert space_of(landscape).contains({"A": "2"})
+    run = ReplayLab(landscape, 0.004, seed=1).launch({"A": "2"}, "search")
+    assert (run.outcome, run.reason) == (outcome, reason)
+    assert ReplayLab(landscape, 0.004, seed=1).launch({"A": "1"}, "search").outcome == "ok"
+
+
+def test_a_setting_that_fails_now_and_then_fails_in_as_many_draws(tmp_path: Path) -> None:
+    bad = {"env": {"A": "1"}, "res": None}
+    path = write(tmp_path / "x.jsonl", *[launch()] * 3, *[launch(A="1")] * 3, bad)
+    lab = ReplayLab(read([path]), 0.004, seed=1)
+    runs = [lab.launch({"A": "1"}, "search").outcome for _ in range(400)]
+    assert 60 < runs.count("died") < 140
+
+
+def test_a_landscape_with_failures_is_replayed_to_its_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = launch(A="1")
+    good["res"] = {**good["res"], "step_us": [90.0]}  # type: ignore[dict-item]
+    bad = [{"env": {"A": "2", **more}, "res": None, "error": "hung"} for more in ({}, {"B": "1"})]
+    slow = [launch(B="1"), launch(A="3"), launch(A="3", B="1")]
+    path = write(tmp_path / "x.jsonl", *[launch()] * 4, good, *bad, *slow)
+    code = main([str(path), "--budget", "20", "--seeds", "3", "--noise", "0.5", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert (found["settings_in_space"], found["final_regret_median_pct"]) == (7, 0)
+    assert main([str(path), "--budget", "20", "--seeds", "2", "--null", "--noise", "1"]) == 0
 
 
 def test_a_landscape_without_its_default_is_refused(tmp_path: Path) -> None:
