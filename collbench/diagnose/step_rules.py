@@ -104,6 +104,7 @@ def judge_steps(reading: Reading, given: Given) -> list[Finding]:
         found += _slower(reading, steps, verify)
     elif verify.significant:
         found.append(_faster(verify))
+        found += [_acceptance(accept, verify)] if fewer and accept is not None else []
     elif verify.blind:
         found.append(_noisy(verify))
     elif fewer and accept is not None:

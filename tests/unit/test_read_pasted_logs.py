@@ -156,3 +156,9 @@ def test_a_long_run_of_junk_in_front_of_a_message_does_not_hold_the_reader_up() 
     NcclLog().feed(1, raw)
     found = inspect(log() + raw.decode() + "\n")
     assert found.facts == inspect(log()).facts
+
+
+def test_a_faster_step_that_accepts_fewer_tokens_is_told_as_both() -> None:
+    fast = json.loads(steps(15))
+    fast["runs"][0]["accept_len"], fast["runs"][1]["accept_len"] = [3.0, 3.1] * 5, [1.0, 1.1] * 5
+    assert codes(inspect(json.dumps(fast))) == ["verify.acceptance_not_comm", "verify.faster"]
