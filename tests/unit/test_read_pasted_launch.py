@@ -37,6 +37,15 @@ def test_settings_of_an_env_file_and_of_a_launch_are_judged_alike(
 
 
 @pytest.mark.parametrize(
+    ("version", "wanted"), [("2.23.4", []), ("2.24.3", ["nccl.algo_unavailable"])]
+)
+def test_an_algorithm_alone_is_judged_by_the_version_that_reads_it(
+    version: str, wanted: list[str]
+) -> None:
+    assert codes(inspect("NCCL_ALGO=Tree\n", nccl_version=version)) == wanted
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "NCCL_THREAD_THRESHOLDS=8 8 64 8 8 64\n",  # a shell runs a command called 8
