@@ -174,8 +174,8 @@ def from_json(text: str, *, where: str) -> Profile:
         CollbenchError: not a profile, of a newer schema, or a field is wrong (named).
     """
     try:
-        plain = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        plain = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise CollbenchError(
             f"{where}: not a profile: {str(error)[:120]}",
             fix="a cut file cannot be used: publish the profile again, or take it from a backup",
@@ -233,6 +233,12 @@ def _check_types(fields: Mapping[str, Any], where: str) -> None:
             good = good and all(isinstance(v, str) and _inside(v) for v in value)
         elif kind is list:
             good = good and all(isinstance(v, str) for v in value)
+        elif name == "machine":
+            what = "an object whose gpus are a list of objects"
+            good = good and _good_gpus(value.get("gpus"))
+        elif name == "evidence":
+            what = "an object whose ratio is a number and whose interval is two"
+            good = good and _good_evidence(value)
         elif name == "scope":
             what = "an object of workload, nranks, sizes (whole numbers) and objective"
             good = good and _good_scope(value)
@@ -244,6 +250,25 @@ def _check_types(fields: Mapping[str, Any], where: str) -> None:
         raise CollbenchError(
             f"{where}: id: {fields.get('id')!r:.80} is not twelve hexadecimal digits"
         )
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _good_gpus(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(g, dict) for g in value))
+
+
+def _good_evidence(value: Mapping[str, Any]) -> bool:
+    def number(one: Any) -> bool:
+        return isinstance(one, int | float) and not isinstance(one, bool)
+
+    ratio, interval = value.get("ratio"), value.get("interval")
+    return (ratio is None or number(ratio)) and (
+        interval is None
+        or (isinstance(interval, list) and len(interval) == 2 and all(map(number, interval)))
+    )
 
 
 def _inside(name: str) -> bool:

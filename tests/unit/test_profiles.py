@@ -146,6 +146,28 @@ def test_a_profile_names_no_record_outside_its_directory(name: str) -> None:
         from_json(json.dumps(plain), where="x.json")
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("evidence", {"ratio": "0.9"}),
+        ("evidence", {"interval": [0.9]}),
+        ("evidence", {"interval": ["x", 1]}),
+        ("machine", {"gpus": ["GPU A"]}),
+        ("machine", {"gpus": 2}),
+    ],
+)
+def test_what_a_profile_shows_is_of_the_type_it_is_shown_as(field: str, value: object) -> None:
+    plain = {**json.loads(to_json(sealed(make()))), field: value}
+    with pytest.raises(CollbenchError, match=rf"x\.json: {field}: "):
+        from_json(json.dumps(plain), where="x.json")
+
+
+def test_a_profile_holds_only_numbers_that_json_has() -> None:
+    text = to_json(sealed(make())).replace('"method": 0', '"method": NaN')
+    with pytest.raises(CollbenchError, match="NaN is no number"):
+        from_json(text, where="x.json")
+
+
 def test_a_variable_cannot_be_set_and_pinned() -> None:
     with pytest.raises(CollbenchError, match="NCCL_MIN_NCHANNELS"):
         sealed(make(pinned={"NCCL_MIN_NCHANNELS": "16"}))
