@@ -85,13 +85,13 @@ def explain(
     Args:
         source: As in `collbench.workload.load`; so are the others down to `config`.
         tp: Where it is left out for a model, the server's command line or the record says.
-        batch: See there.
-        draft_tokens: See there.
-        server: See there.
-        dtype: See there.
-        draft_config: See there.
-        max_graph: See there.
-        config: See there.
+        batch: Live sequences; None: 1.
+        draft_tokens: Tokens verified per sequence; None: what `server_args` says, else 1.
+        server: Whose graph buckets hold the batch.
+        dtype: Element type, instead of the source's own.
+        draft_config: config.json of the draft model, or ``mtp``.
+        max_graph: Largest captured batch (sglang, in sequences) or step (vllm, in tokens).
+        config: For a log: the model whose compute stands between the calls.
         server_args: Command line of the server, read and never run.
         links: How the GPUs are joined.
         record: Run record whose latencies predict the communication.
