@@ -146,6 +146,11 @@ def read(paths: Sequence[Path]) -> Landscape:
             "env: the files hold fewer than two launches of the default ({})",
             fix="give files of one landscape, the default among them",
         )
+    if len(launches) < 2:
+        raise CollbenchError(
+            "env: nothing but the default ended well in the files, hazards aside",
+            fix="give a landscape with other settings too",
+        )
     _one_machine(levels)
     truths = {
         name: Truth(

@@ -161,6 +161,22 @@ def replay(setting: Setting, seeds: int, jobs: int) -> dict[str, Any]:
     return summary(setting, outcomes, time.monotonic() - began)
 
 
+def _refuse(given: argparse.Namespace) -> None:
+    """Refuse numbers that no replay can be made of."""
+    for name, least, most in (
+        ("seeds", 1, math.inf),
+        ("jobs", 1, math.inf),
+        ("noise", 0, 100),
+        ("plant", 0, 90),
+    ):
+        value = getattr(given, name)
+        if value is not None and not least <= value <= most:
+            raise CollbenchError(
+                f"--{name} {value:g}: must be {least} "
+                + ("or more" if most > 100 else f"to {most}")
+            )
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search_replay", description=__doc__)
     parser.add_argument("files", nargs="+", metavar="FILE.jsonl")
@@ -182,6 +198,7 @@ def main(argv: list[str] | None = None) -> int:
         plant_pct=given.plant,
     )
     try:
+        _refuse(given)
         found = replay(setting, given.seeds, given.jobs)
     except CollbenchError as error:
         print(f"search_replay: {error}", file=sys.stderr)

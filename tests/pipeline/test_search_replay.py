@@ -122,7 +122,7 @@ def test_files_of_two_machines_are_refused_by_their_default(tmp_path: Path) -> N
 def test_one_outlying_default_is_no_noise(tmp_path: Path) -> None:
     slow = launch()
     slow["res"] = {**slow["res"], "step_us": [130.0]}  # type: ignore[dict-item]
-    assert read([write(tmp_path / "x.jsonl", *[launch()] * 9, slow)]).sd == 0
+    assert read([write(tmp_path / "x.jsonl", *[launch()] * 9, slow, launch(A="1"))]).sd == 0
 
 
 FAILED = {
@@ -177,6 +177,8 @@ def test_a_landscape_with_failures_is_replayed_to_its_best(
 def test_a_landscape_without_its_default_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CollbenchError, match=r"env: .*default"):
         read([write(tmp_path / "x.jsonl", launch(A="1"), launch(A="2"))])
+    with pytest.raises(CollbenchError, match="nothing but the default"):
+        read([write(tmp_path / "y.jsonl", launch(), launch())])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"env": {}}', '{"env": {}, "res": {"ar": 3}}'])
@@ -192,3 +194,6 @@ def test_a_missing_file_is_one_line_and_exit_2(capsys: pytest.CaptureFixture[str
     assert "cannot be read" in capsys.readouterr().err
     assert main([str(FILES[0]), "--budget", "2", "--seeds", "1"]) == 2
     assert main([str(FILES[0]), "--budget", "25", "--seeds", "1", "--strategy", "x"]) == 2
+    for wrong in (["--seeds", "0"], ["--jobs", "0"], ["--noise", "-1"], ["--plant", "100"]):
+        assert main([str(FILES[0]), "--budget", "25", *wrong]) == 2
+        assert f"{wrong[0]} {wrong[1]}: must be" in capsys.readouterr().err
