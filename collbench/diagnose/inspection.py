@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from collbench.diagnose.judge import judge
 from collbench.errors import CollbenchError
-from collbench.findings import Finding
+from collbench.findings import Finding, ranked
 from collbench.readers import Given, Reading, UnreadableError
-from collbench.readers.recognise import read_file
+from collbench.readers.recognise import read_file, read_sections
 from collbench.readers.text import printable
 
 GIVEN_KEYS = ("profile", "stored", "rank_gpu", "nccl_version")
@@ -58,18 +58,35 @@ def inspect_file(
         reading = read_file(path, known, kind, progress)
     except UnreadableError as error:
         reason = printable(error.reason, 120)
-        findings = []
-        if error.code:
-            findings = [
-                Finding(
-                    code=error.code,
-                    line=error.line,
-                    evidence=reason,
-                    next=_ERROR_NEXT.get(error.code, "paste the whole text"),
-                )
-            ]
-        return Inspection(shown, kind, {"error": reason}, findings, reason)
-    return Inspection(shown, reading.kind, reading.facts, judge(reading, known), None, reading)
+        return Inspection(shown, kind, {"error": reason}, _unreadable(error), reason)
+    findings = ranked([*judge(reading, known), *_beside(reading, known)])
+    return Inspection(shown, reading.kind, reading.facts, findings, None, reading)
+
+
+def _unreadable(error: UnreadableError) -> list[Finding]:
+    if not error.code:
+        return []
+    return [
+        Finding(
+            code=error.code,
+            line=error.line,
+            evidence=printable(error.reason, 120),
+            next=_ERROR_NEXT.get(error.code, "paste the whole text"),
+        )
+    ]
+
+
+def _beside(reading: Reading, given: Given) -> list[Finding]:
+    """Return what is wrong in the other inputs of the file, each by itself."""
+    found = []
+    for sections in reading.signs.get("beside", ()):
+        try:
+            findings = judge(read_sections(sections, given), given)
+        except UnreadableError as error:
+            findings = _unreadable(error)
+        source = printable(sections[0].name, 80) or None
+        found += [replace(finding, source=finding.source or source) for finding in findings]
+    return found
 
 
 def load_given(path: Path) -> Given:

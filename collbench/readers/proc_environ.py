@@ -6,12 +6,15 @@ from collections.abc import Mapping
 
 from collbench.readers import Given, Reading
 
+_PROBE = 1 << 20
+"""Bytes from which it is told what a file is."""
+
 
 def looks_like(data: bytes) -> bool:
     """Return whether bytes are such a copy: NAME=VALUE entries that end in NUL, or NULs alone."""
-    if b"\0" not in data:
+    if b"\0" not in data or data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return False
-    stripped = data.strip(b"\0")
+    stripped = data.strip(b"\0")[:_PROBE]
     if not stripped:
         return True
     entries = [entry for entry in stripped.split(b"\0") if entry]

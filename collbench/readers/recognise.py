@@ -172,6 +172,7 @@ def read_sections(parts: list[Section], given: Given, kind: str | None = None) -
         UnreadableError: as for `read_file`.
     """
     from collbench.readers import combine
+    from collbench.readers.beside import beside
     from collbench.readers.sysfs_links import attributes_of_files
 
     sorts: dict[str, list[Section]] = {}
@@ -185,4 +186,6 @@ def read_sections(parts: list[Section], given: Given, kind: str | None = None) -
         raise UnreadableError("empty")
     if kind is None:
         kind = combine.kind_of(sorts)
-    return combine.READINGS[kind](parts, sorts, given)
+    reading = combine.READINGS[kind](parts, sorts, given)
+    reading.signs["beside"] = beside(kind, sorts)
+    return reading

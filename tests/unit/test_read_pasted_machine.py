@@ -178,3 +178,26 @@ def test_what_a_copy_of_an_environment_decides(
 
 def test_entries_of_an_environment_are_given_as_they_are() -> None:
     assert inspect(b"A=x\ty\n\0B=1\0").facts["entries"] == {"A": "x\ty\n", "B": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("cmdline", "BOOT_IMAGE=/v ro intel_iommu=on\n", "p2p.iommu_translation"),
+        ("lspci.txt", path(("32GT/s", 8), ("32GT/s", 16)), "link.width_reduced"),
+        ("p2p.txt", peers("GNS"), "p2p.disabled"),
+        ("cut.txt", "\tGPU0\tGPU1\nGPU0\t X \tSYS\n", "topo.truncated"),
+        ("nccl.log", "n:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct\n",
+         "transport.shm"),
+    ],
+)  # fmt: skip
+def test_inputs_beside_the_main_one_are_judged_by_themselves(
+    name: str, text: str, code: str
+) -> None:
+    listing = path(("32GT/s", 16), ("32GT/s", 16))
+    topology = f"==> topo.txt <==\n{MATRIX}\n==> fine.txt <==\n{listing}\n"
+    found = inspect(f"{topology}==> {name} <==\n{text}")
+    assert codes(found) == [code]
+    if name in ("lspci.txt", "p2p.txt", "cut.txt"):
+        assert found.findings[0].source == name
+    assert codes(inspect(topology)) == []
