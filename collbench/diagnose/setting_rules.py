@@ -40,8 +40,9 @@ def judge_settings(
         and name in knobs
         and knobs[name].library == "nccl"
         and knobs[name].type != "path"
-        # NCCL reads 0x10 as 16, which is what was meant.
+        # NCCL reads 0x10 as 16, and a level that is a number, as they were meant.
         and not _HEXADECIMAL.fullmatch(value)
+        and not (name == "NCCL_P2P_LEVEL" and value.isdigit())
     }
     version = parse_version(given.nccl_version) if given.nccl_version else ()
     found: dict[str, Finding] = {}

@@ -25,6 +25,8 @@ ENV = "==> profile.env <==\nNCCL_PROTO=LL\nNCCL_P2P_LEVEL=SYS\n\n"
         ("NCCL_ALGO=Tree,Ring\n", []),
         ("NCCL_SOCKET_IFNAME=eth0\nNCCL_SOMETHING_ELSE=1\n", []),
         ("NCCL_PROTO=LL,\n", []),
+        ("NCCL_P2P_LEVEL=4\n", []),
+        ("NCCL_P2P_LEVEL=phb\n", ["nccl.invalid_value"]),
     ],
 )
 def test_settings_of_an_env_file_and_of_a_launch_are_judged_alike(
