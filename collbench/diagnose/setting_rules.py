@@ -53,11 +53,13 @@ def judge_settings(
             # Older versions run such a call on Ring.
             continue
         forced = fault.code == "nccl.ll128_forced"
+        value = judged[fault.name]
+        message = fault.message.removeprefix(f"{value}: ")
         found[fault.code] = Finding(
             code=fault.code,
             confidence="medium" if forced else "high",
             line=line_of(fault.name),
-            evidence=f"{fault.name}={printable(judged[fault.name], 60)}: {fault.message}",
+            evidence=f"{fault.name}={printable(value, 60)}: {message}",
             next=fault.next,
         )
     return list(found.values())
