@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from collbench.numa import visible
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuUse:
@@ -46,21 +48,9 @@ def visible_gpus() -> list[GpuUse]:
         if lib is None:
             return []
         found = [_use(lib, index) for index in range(lib.nvmlDeviceGetCount())]
-    wish = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if wish is None:
-        return found
-    chosen = []
-    for part in filter(None, (item.strip() for item in wish.split(","))):
-        match = [
-            gpu
-            for gpu in found
-            if (part.isdigit() and gpu.index == int(part))
-            or (not part.isdigit() and gpu.uuid.startswith(part))
-        ]
-        if not match:
-            break  # CUDA ignores an invalid entry and all that follow it
-        chosen.append(match[0])
-    return chosen
+    known = {str(gpu.index): gpu for gpu in found}
+    named = [(gpu.uuid, key) for key, gpu in known.items()]
+    return [known[key] for key in visible(named, os.environ.get("CUDA_VISIBLE_DEVICES"))]
 
 
 def _use(lib: Any, index: int) -> GpuUse:

@@ -125,6 +125,19 @@ def test_two_of_five_that_agree_with_each_other_still_deviate(tmp_path: Path) ->
     assert [told[host] for host in "abc"] == [[], [], []]
 
 
+def test_the_newest_profile_of_a_machine_is_shown(tmp_path: Path) -> None:
+    for value, day in (("4", "03"), ("8", "28"), ("2", "15")):
+        profile = Profile(
+            settings={"NCCL_MIN_NCHANNELS": value},
+            machine=facts("a"),
+            created=f"2026-01-{day}T00:00:00Z",
+        )
+        publish(tmp_path, "a", profile)
+    (machine,) = collect(tmp_path).machines
+    assert machine.profile is not None
+    assert machine.profile.settings == {"NCCL_MIN_NCHANNELS": "8"}
+
+
 def test_a_tie_of_two_names_both(tmp_path: Path) -> None:
     leave_profile(tmp_path, "a")
     leave_profile(tmp_path, "b", driver="570.9")

@@ -5,9 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from collbench.machine import Fingerprint, Gpu, fingerprint
-from collbench.machine.probe import cmdline_words, cpu_model, nccl_conf_digests, shm_bytes
+from collbench.machine.probe import (
+    cmdline_words,
+    cpu_model,
+    gpu_warnings,
+    nccl_conf_digests,
+    shm_bytes,
+)
 
 
 def test_the_fingerprint_of_this_machine_is_whole_and_survives_json() -> None:
@@ -66,3 +75,55 @@ def test_configuration_files_of_nccl_are_digested(tmp_path: Path, monkeypatch) -
 def test_fields_of_a_newer_writer_are_kept() -> None:
     gpu = Gpu.model_validate({"index": 0, "name": "x", "serial": "1"})
     assert gpu.model_dump()["serial"] == "1"
+
+
+class Nvml:
+    """One GPU that says what it is told to; what it is not told it does not support."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"Count": 1, "HandleByIndex": 0, **answers}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("nvmlInit", "nvmlShutdown"):
+            return lambda: None
+        if not name.startswith("nvmlDeviceGet"):
+            raise AttributeError(name)
+
+        def answer(*_: Any) -> Any:
+            short = name.removeprefix("nvmlDeviceGet")
+            if short not in self.answers:
+                raise self.NVMLError(name)
+            return self.answers[short]
+
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({}, []),
+        ({"CurrentClocksEventReasons": 0x1, "TotalEccErrors": 0}, []),
+        (
+            {"CurrentClocksEventReasons": 0x40 | 0x4},
+            ["GPU 0: clocks are held down: power cap, hardware thermal slowdown"],
+        ),
+        (
+            {"CurrentClocksThrottleReasons": 0x20},
+            ["GPU 0: clocks are held down: software thermal slowdown"],
+        ),
+        ({"CurrPcieLinkWidth": 8, "MaxPcieLinkWidth": 16}, ["GPU 0: PCIe link x8 of x16"]),
+        ({"CurrPcieLinkWidth": 16, "MaxPcieLinkWidth": 16}, []),
+        (
+            {"TotalEccErrors": 3},
+            ["GPU 0: 3 uncorrected ECC errors since the driver was loaded"],
+        ),
+    ],
+)
+def test_what_makes_a_gpu_slow_or_untrue_is_said(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], said: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(**answers))
+    assert gpu_warnings() == said

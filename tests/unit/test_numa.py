@@ -163,6 +163,26 @@ def test_the_real_memory_call_gives_zero_or_an_errno() -> None:
     assert code == 0 or os.strerror(code)
 
 
+@pytest.mark.parametrize("node", [0, 1, 63, 64, 130])
+def test_the_kernel_is_told_the_node_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, node: int
+) -> None:
+    told: list[tuple[int, int, int]] = []
+
+    class Libc:
+        def syscall(self, number: int, mode: int, mask: object, bits: int) -> int:
+            words = list(mask._obj)  # type: ignore[attr-defined]
+            told.append((mode, sum(word << (64 * i) for i, word in enumerate(words)), bits))
+            return 0
+
+    monkeypatch.setattr(numa.ctypes, "CDLL", lambda *_, **__: Libc())
+    monkeypatch.setattr(numa.platform, "machine", lambda: "x86_64")
+    assert numa._prefer_memory(node) == 0
+    ((mode, mask, bits),) = told
+    assert (mode, mask) == (numa._MPOL_PREFERRED, 1 << node)
+    assert bits > node
+
+
 @given(st.sets(st.integers(0, 300)))
 def test_cpu_lists_survive_writing_and_reading(cpus: set[int]) -> None:
     assert parse_cpus(format_cpus(cpus)) == cpus

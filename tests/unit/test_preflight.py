@@ -1,6 +1,7 @@
 """Before anything is measured: the backend, enough GPUs, and nobody else on them."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,30 @@ class SilentNvml:
 
     def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
         return "GPU A"
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("wish", "seen"),
+    [(None, [0, 1, 2]), ("2,0", [2, 0]), ("GPU-1", [1]), ("0,7,1", [0]), ("", []), ("GPU-", [])],
+)
+def test_the_gpus_used_are_those_that_cuda_will_show(
+    monkeypatch: pytest.MonkeyPatch, wish: str | None, seen: list[int]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", SilentNvml())
+    if wish is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", wish)
+    assert [use.index for use in gpus.visible_gpus()] == seen
 
 
 def test_a_driver_that_hides_processes_is_not_taken_for_a_free_gpu() -> None:
