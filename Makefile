@@ -20,7 +20,7 @@ $(BIN)/installed: pyproject.toml $(CONSTRAINTS)
 	touch $@
 
 quickstart: $(BIN)/installed ## Set up and tune Open MPI's collectives on this machine, no GPU needed
-	$(BIN)/torchrun --standalone --nproc-per-node 4 -m collbench.sweep sweeps/quickstart.toml
+	$(BIN)/collbench sweep sweeps/quickstart.toml --nproc-per-node 4
 
 test: $(BIN)/installed lint ## Set up and pass every test this machine can run
 	$(BIN)/python -m pytest -q -n auto -m "not dist and not gpu and not slow"

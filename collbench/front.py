@@ -1,9 +1,9 @@
 """The front door: starts torchrun as a child and returns the true exit code.
 
-torchrun turns every worker's exit code into 1 and prints some forty lines. Behind the front door
-a module therefore leaves with 0 whenever it could say what happened, and its exit code travels in
-a file. Ctrl-C reaches the front door alone (torchrun gets a session of its own), which passes it
-to rank 0; rank 0 ends the study in order and everybody leaves quietly.
+torchrun turns every worker's exit code into 1. Behind the front door a module therefore leaves
+with 0 whenever it could say what happened, and its exit code travels in a file. Ctrl-C reaches the
+front door alone (torchrun gets a session of its own), which passes it to rank 0; rank 0 ends the
+study in order, and ranks that still wait for it then are ended.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 VARIABLE = "COLLBENCH_FRONT"
 """Names the folder where a module leaves its process id and its exit code."""
 _END_WAIT_S = 20.0
+"""For rank 0 to end what runs, after an interrupt."""
+_LEAVE_S = 2.0
+"""For the other ranks to leave after rank 0."""
+_LOOK_S = 0.2
 _SPEAK_S = 2.0
 
 
@@ -54,7 +58,7 @@ def start(module: str, arguments: Sequence[str], *, nproc_per_node: int | None) 
         raise CollbenchError(f"--nproc-per-node {count}: at least 1 rank is needed")
     with tempfile.TemporaryDirectory(prefix="collbench-front-") as folder:
         command = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *(sys.executable, "-m", "collbench.ranks.torchrun", "--standalone"),
             *("--nproc-per-node", str(count), "-m", f"collbench.{module}", *arguments),
         ]
         environ = {"OMP_NUM_THREADS": "1", **os.environ, VARIABLE: folder}
@@ -103,21 +107,25 @@ def default_nproc() -> int:
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path) -> int:
-    """Wait for torchrun; pass a first Ctrl-C or SIGTERM to rank 0, end torchrun at a second."""
-    asked = 0.0
+    """Return torchrun's status; pass a first Ctrl-C or SIGTERM to rank 0, end it at a second."""
+    stop_at: float | None = None
+    asked = left = False
     previous = signal.signal(signal.SIGTERM, lambda *_: _interrupt())
     try:
         while True:
             try:
-                return process.wait(timeout=1.0 if asked else None)
+                return process.wait(timeout=_LOOK_S if asked else None)
             except subprocess.TimeoutExpired:
-                if time.monotonic() > asked + _END_WAIT_S:
+                if not left and _told(folder) is not None:
+                    left, stop_at = True, time.monotonic() + _LEAVE_S
+                if stop_at is not None and time.monotonic() > stop_at:
                     process.terminate()
             except KeyboardInterrupt:
                 # a module that has left its code is done: torchrun is about to leave as well
-                if asked or not (_pass_on(folder) or (folder / "exit_code").exists()):
+                if asked or not (_pass_on(folder) or _told(folder) is not None):
                     process.terminate()
-                asked = asked or time.monotonic()
+                if not asked:
+                    asked, stop_at = True, time.monotonic() + _END_WAIT_S
     finally:
         signal.signal(signal.SIGTERM, previous)
 
@@ -136,10 +144,21 @@ def _pass_on(folder: Path) -> bool:
 
 
 def _exit_code(folder: Path, status: int) -> int:
+    code = _told(folder)
+    if code is not None:
+        return code
+    if status not in (Exit.INTERRUPTED, -signal.SIGTERM, -signal.SIGINT):
+        return Exit.FAILED
+    print("collbench: stopped before anything was measured", file=sys.stderr)
+    return Exit.INTERRUPTED
+
+
+def _told(folder: Path) -> int | None:
+    """Return the exit code that rank 0 has left, if it has."""
     try:
         return int((folder / "exit_code").read_text())
     except (OSError, ValueError):
-        return Exit.INTERRUPTED if status in (-signal.SIGTERM, -signal.SIGINT) else Exit.FAILED
+        return None
 
 
 def run_module(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ class Entry:
 
 
 def parse(value: str) -> list[Entry]:
-    """Split a value into its entries; nothing is checked. Empty ones are skipped, as strtok does."""
+    """Split a value into its entries, unchecked; empty ones are skipped, as strtok does."""
     entries = []
     for part in [part for part in value.split(";") if part] or [""]:
         function, colon, names = part.rpartition(":")

@@ -127,7 +127,7 @@ def test_kill_9_of_everything_leaves_no_process_and_resume_measures_nothing_agai
     process = start(tmp_path)
     assert until(lambda: launches(tmp_path) >= 6, 120)
     everything = family(process)
-    torchrun = next(p for p in everything if "torch.distributed.run" in " ".join(p.cmdline()))
+    torchrun = next(p for p in everything if "collbench.ranks.torchrun" in " ".join(p.cmdline()))
     os.killpg(torchrun.pid, signal.SIGKILL)
     process.kill()
     finish(process)
@@ -147,9 +147,22 @@ def test_an_interrupt_ends_in_order_and_says_how_to_go_on(tmp_path: Path) -> Non
     assert until(lambda: launches(tmp_path) >= 3, 120)
     everything = family(process)
     process.send_signal(signal.SIGINT)
-    code, _, err = finish(process, 30)
+    code, _, err = finish(process, 60)
     assert code == 130
     assert "Traceback" not in err
     assert err.count("--resume") == 1
     assert until(lambda: not any(p.is_running() for p in everything), 2.0)
     assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize("after_s", [1.0, 3.0, 6.0])
+def test_an_interrupt_while_the_ranks_start_is_quiet(tmp_path: Path, after_s: float) -> None:
+    process = start(tmp_path)
+    time.sleep(after_s)
+    everything = family(process)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process, 60)
+    assert code == 130
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 6, err
+    assert until(lambda: not any(p.is_running() for p in everything), 5.0)

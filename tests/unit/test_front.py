@@ -1,6 +1,7 @@
 """The true exit code of a module under torchrun, and who says what went wrong."""
 
 import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_rank_0_speaks_for_what_all_see_and_a_rank_for_what_only_it_sees(
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(0, 1), (1, 1), (-signal.SIGTERM, 130), (-signal.SIGINT, 130)]
+    ("status", "code"), [(0, 1), (1, 1), (130, 130), (-signal.SIGTERM, 130), (-signal.SIGINT, 130)]
 )
 def test_a_module_that_left_no_code_failed_or_was_interrupted(
     tmp_path: Path, status: int, code: int
@@ -134,3 +135,21 @@ def test_torchrun_is_ended_only_where_nobody_ends_by_himself(
     _wait(process, tmp_path)  # type: ignore[arg-type]
     assert process.terminated == terminated
     assert len(passed) == (1 if "pid" in left else 0)
+
+
+def test_ranks_that_wait_for_one_that_left_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.front._LEAVE_S", 0.0)
+
+    class Waiting(Torchrun):
+        def wait(self, timeout: float | None) -> int:
+            if self.interrupts or self.terminated:
+                return super().wait(timeout)
+            assert timeout is not None, "nobody looks after an interrupt"
+            raise subprocess.TimeoutExpired("torchrun", timeout)
+
+    (tmp_path / "exit_code").write_text("130")
+    process = Waiting(1)
+    _wait(process, tmp_path)  # type: ignore[arg-type]
+    assert process.terminated == 1
