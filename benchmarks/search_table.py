@@ -2,8 +2,8 @@
 
     python -m benchmarks.search_table FILE.jsonl... --out results/search_replay
 
-Writes `table.json` (one document of benchmarks.search_replay a line) and `table.md`. Rows already
-in `table.json` are kept, so that a stopped run goes on.
+Writes `table.jsonl` (one document of benchmarks.search_replay a line) and `table.md`. Rows already
+in `table.jsonl` are kept, so that a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(argv)
     given.out.mkdir(parents=True, exist_ok=True)
-    path = given.out / "table.json"
+    path = given.out / "table.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines]
     for budget in BUDGETS:
