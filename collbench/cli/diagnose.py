@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collbench.cli.document import deliver, json_options
+from collbench.cli.seconds import Seconds
 from collbench.errors import Exit
 
 if TYPE_CHECKING:
@@ -18,34 +19,47 @@ FILE = click.Path(path_type=Path)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--profile", help="The profile the server should run with.")
+@click.option("--profile", metavar="PROFILE", help="The profile the server should run with.")
 @click.option(
     "--steps",
     type=FILE,
+    metavar="FILE",
     multiple=True,
     help="Step timings: one file with both runs, or twice: before, then after.",
 )
-@click.option("--log", "logs", type=FILE, multiple=True, help="NCCL or server log.")
+@click.option("--log", "logs", type=FILE, metavar="FILE", multiple=True, help="NCCL or server log.")
 @click.option(
     "--topo",
     "machine",
     type=FILE,
+    metavar="FILE",
     multiple=True,
     help="Topology, links, launch snippet: any file that inspect reads.",
 )
 @click.option("--measure", is_flag=True, help="Start a bench now and read its record.")
-@click.option("--record", type=FILE, help="Check this run record instead of measuring.")
+@click.option(
+    "--record", type=FILE, metavar="FILE", help="Check this run record instead of measuring."
+)
 @click.option("--against", metavar="PROFILE", help="Watch: --profile PROFILE --measure.")
-@click.option("--pid", "pids", type=int, multiple=True, help="Worker, or what started it.")
-@click.option("--match", help="Regular expression on command lines of workers.")
+@click.option(
+    "--pid", "pids", type=int, metavar="PID", multiple=True, help="Worker, or what started it."
+)
+@click.option("--match", metavar="REGEX", help="Regular expression on command lines of workers.")
 @click.option("--no-processes", is_flag=True, help="Do not look at running processes.")
 @click.option(
     "--fail-on",
     type=click.Choice(["regression"]),
     help="Exit 3 on a regression, 4 where it cannot be decided.",
 )
-@click.option("--prom", type=FILE, help="Write a Prometheus text file.")
-@click.option("--timeout", default=900.0, show_default=True, help="Seconds a bench may take.")
+@click.option("--prom", type=FILE, metavar="FILE", help="Write a Prometheus text file.")
+@click.option(
+    "--timeout",
+    type=Seconds(1.0),
+    metavar="SECONDS",
+    default=900.0,
+    show_default=True,
+    help="How long a bench may take.",
+)
 @json_options
 def diagnose(
     profile: str | None,
@@ -73,7 +87,7 @@ def diagnose(
     \b
     Example:
       collbench diagnose --profile current --steps before.json --steps after.json
-      collbench diagnose --against current --fail-on regression --prom /var/lib/node/collbench.prom
+      collbench diagnose --against current --fail-on regression --prom FILE
 
     Exit code: 0; with --fail-on regression 3 for a regression, 4 for undecided.
     """

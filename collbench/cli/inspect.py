@@ -18,15 +18,20 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--kind", help="What the files are, where their content is not to decide.")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
+)
+@click.option(
+    "--kind", metavar="KIND", help="What the files are, where their content is not to decide."
+)
 @click.option(
     "--given",
     "given_path",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     help="JSON file with what is known: profile, stored, rank_gpu, nccl_version.",
 )
-@click.option("--profile", help="Profile whose variables the files should show.")
+@click.option("--profile", metavar="PROFILE", help="Profile whose variables the files should show.")
 @json_options
 def inspect(
     files: tuple[Path, ...],

@@ -13,7 +13,6 @@ from typing import Literal
 
 from collbench.diagnose.costs import Arms, cost_of_absence_ms
 from collbench.findings import Finding, ranked
-from collbench.readers.e2e import PAIR
 from collbench.readers.steps import StepFile
 
 Verdict = Literal["regression", "no_change", "undecided"]
@@ -31,7 +30,6 @@ NOT_LIVE = frozenset(
 ROOTS = ("env.", "nccl.", "transport.", "p2p.", "link.", "topo.", "stack.", "shm.", "path.")
 EXPLAINS_SHARE = 0.5
 """A cause accounts for a change from this share of it on."""
-COMMUNICATION = ("verify.comm_regression", "verify.payload_crosses_threshold")
 
 
 @dataclass(slots=True)
@@ -153,8 +151,3 @@ def _summary(verdict: Verdict, found: list[Finding], evidence: Evidence) -> str:
     first = found[0]
     cost = "" if first.expected_ms is None else f" ({first.expected_ms:+.3f} ms expected)"
     return f"{SAID[verdict]}{delta}{live}: {first.code}{cost}: {first.evidence}"
-
-
-def both_runs(steps: StepFile | None) -> bool:
-    """Return whether timings before and after are there."""
-    return steps is not None and all(label in steps.runs for label in PAIR)
