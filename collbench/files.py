@@ -6,6 +6,7 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from collbench.errors import CollbenchError, Exit
@@ -43,6 +44,25 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
             fix="choose another folder with --out, or free space and permissions there",
             code=Exit.USAGE,
         ) from error
+
+
+def refuse_inputs(out: Path | None, inputs: Iterable[Path], *, where: str) -> None:
+    """Refuse to write over what has just been read.
+
+    Raises:
+        CollbenchError: `out` is one of the inputs, under whatever name.
+    """
+    if out is None:
+        return
+    for path in inputs:
+        try:
+            same = out.samefile(path)
+        except OSError:  # one of them is not there: they differ
+            continue
+        if same and not _is_stream(out):
+            raise CollbenchError(
+                f"{where} {out}: is one of the files that are read", fix="name another file"
+            )
 
 
 def _is_stream(path: Path) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from collbench.backends import SUPPORTED_DTYPES
 from collbench.errors import CollbenchError
 from collbench.pool.gpus import GpuUse, visible_gpus
 from collbench.pool.mpi import check_mpi4py, find_mpirun
@@ -45,8 +46,13 @@ def choose_backend(
             chosen = Chosen(backend="nccl", why=f"{len(gpus)} CUDA devices are visible")
         else:
             chosen = Chosen(backend="mpi", why="no CUDA device is visible")
-    else:
+    elif wish in SUPPORTED_DTYPES or ":" in wish:
         chosen = Chosen(backend=wish, why="it was asked for")
+    else:
+        raise CollbenchError(
+            f"--backend {wish}: there is none of this name",
+            fix="auto, nccl, mpi, gloo, or package.module:factory",
+        )
     here = nranks if local_ranks is None else local_ranks
     if chosen.backend == "nccl":
         if len(gpus) < here or not gpus:

@@ -6,6 +6,7 @@ but click and the standard library at its top, and the rest inside the command's
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -95,6 +96,7 @@ def call(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
         result: Any = cli.main(args=argv, prog_name="collbench", standalone_mode=False)
+        sys.stdout.flush()
     except CollbenchError as error:
         click.echo(f"collbench: {error}", err=True)
         return error.code
@@ -107,4 +109,10 @@ def call(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return Exit.OK
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        click.echo(f"collbench: the output cannot be written: {error.strerror}", err=True)
+        return Exit.FAILED
     return int(result) if isinstance(result, int) else Exit.OK

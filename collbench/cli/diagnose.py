@@ -94,6 +94,7 @@ def diagnose(
     from collbench.diagnose import prom as prometheus
     from collbench.diagnose.session import Asked, run
     from collbench.errors import CollbenchError
+    from collbench.files import refuse_inputs
 
     if profile is not None and against is not None and profile != against:
         raise CollbenchError(
@@ -105,6 +106,9 @@ def diagnose(
             "diagnose: nothing to look at",
             fix="give for example --profile current, or --steps BEFORE --steps AFTER",
         )
+    read = [*steps, *logs, *machine, *([record] if record else [])]
+    refuse_inputs(prom, read, where="--prom")
+    refuse_inputs(json_file, read, where="--json-file")
     watch = against is not None and not steps
     asked = Asked(
         profile=wanted,

@@ -54,10 +54,12 @@ def inspect(
     Exit code: 0; 3 with findings; 2 if a file could not be read (wins).
     """
     from collbench.diagnose.inspection import inspect_file
+    from collbench.files import refuse_inputs
     from collbench.readers.recognise import KINDS
 
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}", param_hint="--kind")
+    refuse_inputs(json_file, files, where="--json-file")
     given = _given(given_path, profile)
     entries = []
     for path in files:

@@ -152,8 +152,10 @@ def emit(
     if out is None:
         click.echo(text, nl=False)
     else:
-        from collbench.files import write_atomic
+        from collbench.files import refuse_inputs, write_atomic
 
+        own = loaded.path.rglob("*") if loaded.path.is_dir() else [loaded.path]
+        refuse_inputs(out, own, where="-o")
         write_atomic(out, text)
     return 0
 

@@ -30,8 +30,10 @@ def report(paths: tuple[Path, ...], out: Path, title: str | None, quiet: bool) -
       collbench report results/h200x2/3f2a9c10 -o report.html
       collbench report before.json after.json -o compared.html
     """
+    from collbench.files import refuse_inputs
     from collbench.report import write
 
+    refuse_inputs(out, paths, where="-o")
     write(paths, out, title=title)
     if not quiet:
         click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)", err=True)

@@ -220,6 +220,11 @@ def _check_sweep(spec: str, arguments: tuple[str, ...]) -> None:
             f"sweep options: {error.format_message()}", fix="see collbench sweep --help"
         ) from error
     load_spec(spec)
+    if given is not None and (given.out is not None or given.json_file is not None):
+        raise CollbenchError(
+            "sweep options: --out and --json-file are set by the job script itself",
+            fix="give --out to `collbench slurm submit`",
+        )
     if given is not None and given.budget is not None:
         parse_budget(given.budget)
 

@@ -62,7 +62,11 @@ def classes(machines: Sequence[Machine]) -> list[MachineClass]:
         groups.setdefault(key, []).append(machine)
     found = []
     for key, members in groups.items():
-        votes = Counter(_settings(one) for one in members if one.profile is not None)
+        # a copy of a machine's results confirms nothing a second time
+        confirmed = {
+            (one.host or one.name, _settings(one)) for one in members if one.profile is not None
+        }
+        votes = Counter(settings for _, settings in confirmed)
         best = votes.most_common(1)
         found.append(
             MachineClass(

@@ -200,7 +200,7 @@ def _baseline(workers: list[Worker], wanted: Wanted) -> list[dict[str, Any]]:
         finding(
             "env.baseline_differs",
             f"{name} is {'not set' if have is None else have} in {', '.join(names)}; the profile "
-            f"was measured with {wanted.baseline[name]}, as the server writes it",
+            f"was measured with {wanted.baseline[name]}",
             "collbench check PROFILE   measures whether it still helps; or sweep with the right "
             "--like",
             confidence="medium",

@@ -86,13 +86,17 @@ def _environment(reference: Reference, environ: Mapping[str, str]) -> list[Misma
                     next=f"unset {name}",
                 )
             )
+    # What a server writes itself need not be here yet; a sweep file's baseline must.
+    written = profile is not None and profile.conditions.get("like", "none") != "none"
     for name, value in (profile.baseline if profile else {}).items():
-        if name not in reference.values and environ.get(name, value) != value:
+        have = environ.get(name, value if written else None)
+        if name not in reference.values and have != value:
             found.append(
                 Mismatch(
                     code="env.baseline_differs",
-                    evidence=f"{name} is {environ[name]} here; it was measured with {value}",
-                    next=f"unset {name}, or sweep again with it set",
+                    evidence=f"{name} is {'not set' if have is None else have} here; "
+                    f"it was measured with {value}",
+                    next=f"set {name} to {value}, or sweep again without that baseline",
                 )
             )
     known = {*reference.values, *(profile.baseline if profile else {})}

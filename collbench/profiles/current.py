@@ -28,7 +28,8 @@ def activate(reference: str | Path, *, at: Path | None = None) -> tuple[Path, st
             the root that the profile lies in.
 
     Raises:
-        CollbenchError: not a published profile, or the root cannot be written.
+        CollbenchError: not a published profile, the root cannot be written, or it is none where
+            ``current`` is looked for.
     """
     loaded = load(reference)
     if loaded.profile is None:
@@ -38,6 +39,11 @@ def activate(reference: str | Path, *, at: Path | None = None) -> tuple[Path, st
         )
     directory = loaded.path.resolve()
     root = at if at is not None else root_of(directory)
+    if at is None and root not in roots():
+        raise CollbenchError(
+            f"{directory}: lies in none of the folders where `current` is looked for",
+            fix="name one with --at, for example --at results: the profile is copied there",
+        )
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -176,6 +176,8 @@ def _samples(run: Run, item: Mapping[str, Any]) -> None:
         if kind is None:
             continue
         values = numbers(value if isinstance(value, list) else [value], kind[1])
+        if values and min(values) <= 0:
+            raise UnreadableError(f"{key!s:.40}: {min(values):g} cannot have been measured")
         held = getattr(run, kind[0])
         if len(held) + len(values) > MAX_SAMPLES:
             raise UnreadableError(f"more than {MAX_SAMPLES} samples")

@@ -11,6 +11,8 @@ from collbench.units import parse_duration
 
 LEAST = 4
 """Search launches under which nothing is compared with anything."""
+LEAST_S = 10.0
+"""No launch is so short that noise floor, search and confirmation fit in less."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,13 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
                 fix=f"give at least {LEAST}, or a time such as 5m",
             )
         return Budget(launches=launches)
-    return Budget(launches=None, seconds=parse_duration(text, where=where))
+    seconds = parse_duration(text, where=where)
+    if seconds < LEAST_S:
+        raise CollbenchError(
+            f"{where}: in {seconds:g} s nothing can be searched and confirmed",
+            fix="give 2m or more, or a number of search launches",
+        )
+    return Budget(launches=None, seconds=seconds)
 
 
 def rest_of_sweep(pairs: int) -> int:

@@ -93,6 +93,11 @@ class Request:
         ):
             if number is not None and not 1 <= number <= 100_000:
                 raise CollbenchError(f"{option} {number}: at least 1 is needed")
+        if self.at_once is not None and self.at_once > self.array:
+            raise CollbenchError(
+                f"--at-once {self.at_once}: there are {self.array} tasks",
+                fix=f"give at most {self.array}, or leave it out",
+            )
         _match("--name", self.name, _NAME, "letters, digits, dot, dash and underscore")
         for option, text in (("--partition", self.partition), ("--account", self.account)):
             _match(option, text, _NAMES, "names, separated by commas")

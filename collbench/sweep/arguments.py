@@ -80,7 +80,7 @@ def sweep_options(command: Command) -> Command:
             click.option("--resume", is_flag=True, help="Go on where a stopped sweep ended."),
             click.option(
                 "--seed",
-                type=int,
+                type=click.IntRange(0, 2**32 - 1),
                 default=0,
                 show_default=True,
                 metavar="N",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,16 @@ def found(root: Path) -> dict[str, list[str]]:
         one["machine"]: [deviation["code"] for deviation in one["deviations"]]
         for one in document(collect(root))["machines"]
     }
+
+
+def test_a_copy_of_a_machines_results_confirms_nothing_again(tmp_path: Path) -> None:
+    leave_profile(tmp_path, "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "etc")
+    (copied,) = classes(collect(tmp_path).machines)
+    assert not copied.good
+    leave_profile(tmp_path, "b")
+    (two,) = classes(collect(tmp_path).machines)
+    assert two.good
 
 
 def test_machines_that_agree_are_no_finding(tmp_path: Path) -> None:

@@ -165,3 +165,10 @@ def test_cpus_are_one_set_and_a_planted_link_is_not_followed(folder: Path) -> No
     with pytest.raises(CollbenchError, match="lock cannot be opened"):
         MachineLock([])
     assert (folder / "victim").read_text() == "mine"
+
+
+def test_a_backend_that_is_none_is_refused_with_those_that_are() -> None:
+    with pytest.raises(CollbenchError, match="--backend foo") as refused:
+        choose_backend("foo", 2, [])
+    assert "gloo" in str(refused.value)
+    assert choose_backend("package.module:factory", 2, []).backend == "package.module:factory"

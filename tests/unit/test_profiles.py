@@ -221,6 +221,16 @@ def test_activate_and_rollback_move_one_link(root: Path) -> None:
     assert load("previous").id == one.name
 
 
+def test_activate_refuses_a_place_where_nobody_looks_for_current(
+    root: Path, tmp_path: Path
+) -> None:
+    away = tmp_path / "away" / "machine" / "p"
+    shutil.copytree(publish(root, "node1", make()), away)
+    with pytest.raises(CollbenchError, match="where `current` is looked for"):
+        activate(away)
+    assert not (tmp_path / "away" / "current").exists()
+
+
 def test_activate_at_another_place_copies_the_profile(root: Path, tmp_path: Path) -> None:
     path = publish(root, "node1", make())
     etc = tmp_path / "etc"

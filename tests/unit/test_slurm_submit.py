@@ -20,7 +20,10 @@ def submit(*words: str, out: Path) -> Result:
         (("nosuch",), "no sweep 'nosuch'"),
         (("decode", "--", "--budgt", "5m"), "--budgt"),
         (("decode", "--", "--budget", "3"), "--budget: 3"),
+        (("decode", "--", "--budget", "1s"), "--budget: in 1 s"),
         (("decode", "--", "--objective", "fastest"), "fastest"),
+        (("decode", "--", "--out", "/elsewhere"), "--out"),
+        (("decode", "--array", "4", "--at-once", "9"), "--at-once 9"),
     ],
 )
 def test_a_wrong_sweep_never_reaches_the_queue(
