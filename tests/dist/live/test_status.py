@@ -48,7 +48,7 @@ def test_two_servers_are_told_apart_and_each_has_its_own_state(
 ) -> None:
     root = tmp_path / "results"
     path = publish(root, "m", Profile(settings=PROFILE))
-    activate(path)
+    activate(path, at=tmp_path / "results")
     marked = {**PROFILE, "COLLBENCH_PROFILE": path.name}
     sglang = {
         "title": "sglang::scheduler_TP{rank}",
