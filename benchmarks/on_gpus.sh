@@ -4,8 +4,9 @@
 #     NCCL_P2P_DISABLE=1 benchmarks/on_gpus.sh OUT [PART...]
 #
 # Parts, with their usual time: tests 2 min, live 1 min, story 2 min, parity 1 min, cost 2 min,
-# loop 1 min, sweep 4 min. All of them by default. What is pinned in the environment stays pinned. Every part has a
-# deadline; one that fails does not stop the others, and the exit code says whether any did.
+# loop 1 min, sweep 4 min. All of them by default. What is pinned in the environment stays pinned.
+# Every part has a deadline; one that fails does not stop the others, and the exit code says
+# whether any did.
 set -u
 out=${1:?usage: benchmarks/on_gpus.sh OUT [PART...]}
 shift

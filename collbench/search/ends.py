@@ -101,14 +101,7 @@ def _finish(knee: Finish, result: StudyResult, side: Side) -> Finish:
         beside=options.beside,
         seconds_per_launch=knee.floor.seconds_per_launch,
     )
-    history = History(
-        reference=(),
-        sd=floor.sd,
-        beside=options.beside,
-        slower=options.slower,
-        case_sd=floor.case_sd,
-        before=floor.samples,
-    )
+    history = History.after(floor, beside=options.beside, slower=options.slower)
     for stored in runs:
         if stored.phase == "search":
             run, name = stored.run, key(beyond(stored.asked, knee.reference))

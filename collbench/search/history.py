@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.confirm.noise import Floor
 from collbench.confirm.objective import Sample
 from collbench.search.level import inliers, smoothed
 from collbench.space.axes import Key
@@ -86,6 +87,18 @@ class History:
     hangs: Counter[tuple[str, str]] = field(default_factory=Counter)
     fine: Counter[tuple[str, str]] = field(default_factory=Counter)
     _scores: dict[Key, Score] | None = None
+
+    @classmethod
+    def after(cls, floor: Floor, *, beside: bool, slower: float) -> History:
+        """Return an empty history that begins where the noise floor ended."""
+        return cls(
+            reference=(),
+            sd=floor.sd,
+            beside=beside,
+            slower=slower,
+            case_sd=floor.case_sd,
+            before=floor.samples,
+        )
 
     def add(self, one: Seen) -> None:
         """Take in one launch."""

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from collbench.errors import CollbenchError
-from collbench.search.history import SINGLE, History, Score
+from collbench.search.history import SINGLE, History
 from collbench.search.model import Additive
 from collbench.search.pairs import beside_best, choices_of, unpaired
 from collbench.search.surprise import surprising
@@ -238,8 +238,3 @@ def choose(name: str, space_size: int, launches: int) -> tuple[Strategy, str]:
     if name in ("random", "tpe"):
         return Sampled(), name
     return Coordinate(sampler=name == "coordinate+tpe"), name
-
-
-def best_of(ranking: list[Score]) -> Score | None:
-    """Return the first of a ranking, or None."""
-    return ranking[0] if ranking else None

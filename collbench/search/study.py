@@ -169,14 +169,7 @@ class Study:
         size = self.space.size()
         share = 0.5 if options.beside else 5 / 6
         strategy, self.account.strategy = choose(options.strategy, size, int(launches * share))
-        history = History(
-            reference=(),
-            sd=floor.sd,
-            beside=options.beside,
-            slower=options.slower,
-            case_sd=floor.case_sd,
-            before=floor.samples,
-        )
+        history = History.after(floor, beside=options.beside, slower=options.slower)
         self.progress.stage("search", launches)
         engine = Engine(
             setup=self.setup,

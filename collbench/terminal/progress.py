@@ -39,7 +39,6 @@ class SweepState:
     default_us: float | None = None
     noise_pct: float | None = None
     best_ratio: float | None = None
-    best_settings: Mapping[str, str] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
     left_s: float | None = None
 
@@ -142,7 +141,7 @@ class SweepProgress:
         anew: the best so far was against another one.
         """
         self.state.default_us = default_us
-        self.state.best_ratio, self.state.best_settings = None, {}
+        self.state.best_ratio = None
         if noise_pct is not None:
             self.state.noise_pct = noise_pct
         noise = f", noise floor {noise_pct:.1f} %" if noise_pct is not None else ""
@@ -176,7 +175,7 @@ class SweepProgress:
             and ratio < (state.best_ratio if state.best_ratio is not None else 1.0)
         )
         if better and ratio is not None:
-            state.best_ratio, state.best_settings = ratio, dict(settings)
+            state.best_ratio = ratio
         if self._live is None or better or outcome != "ok":
             self.say(trial_line(state, settings, outcome, ratio, reason))
         else:
