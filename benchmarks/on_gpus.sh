@@ -25,7 +25,7 @@ part() {  # NAME DEADLINE_S COMMAND...
   SECONDS=0
   timeout -s INT -k 30 "$deadline" "$@" > "$out/$name.log" 2>&1
   code=$?
-  tail -n 12 "$out/$name.log"
+  tail -n 15 "$out/$name.log"
   echo "== $name: exit $code after $SECONDS s"
   [ "$code" = 0 ] || failed+=("$name")
 }

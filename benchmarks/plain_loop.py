@@ -4,8 +4,10 @@
     torchrun --standalone --nproc-per-node 2 -m benchmarks.plain_loop nccl OUT.json
 
 What they time is the same call in the same group, on GPUs on a side stream as servers use,
-so a difference is the overhead of our windows.
-Exit code 1 where the medians lie 5 % apart or more.
+so a difference is the overhead of our windows. Launching is up to the host, whose speed changes in
+the middle: a block of ours is compared with the plain block beside it, and the ratio is the median
+over the pairs, with its 95 % bootstrap interval.
+Exit code 1 where a ratio is 5 % or more from 1.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from collbench.files import write_atomic
 from collbench.job import Job, Place, Plan
 from collbench.measure.host import HostClock
 from collbench.measure.slots import Slots
+from collbench.stats import ratio_interval, ratio_of_medians
 
 LARGEST_DIFFERENCE = 0.05
 SIZES = (1 << 10, 16 << 10, 64 << 10, 256 << 10)
@@ -90,6 +93,11 @@ def ours(backend: Backend, slots: Slots) -> Callable[[], list[float]]:
     return lambda: list(clock.eager(slots.calls, CALLS).times_us)
 
 
+def per_block(times: Sequence[float]) -> list[float]:
+    """Return the median of every block's windows, in us per call."""
+    return [median(times[first : first + WINDOWS]) for first in range(0, len(times), WINDOWS)]
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.plain_loop", description=__doc__)
     parser.add_argument("backend", choices=("mpi", "nccl", "gloo"))
@@ -99,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     where = place()
     dtype = "bfloat16" if name == "nccl" else "float32"
     backend = open_backend(name, Job(job_id="plain", backend=name, nranks=where.nranks), where)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for size in SIZES:
         slots = Slots(backend, "all_reduce", size, dtype, pool_bytes=size, uses=1)
         assert slots.check() == 0
@@ -109,12 +117,14 @@ def main(arguments: Sequence[str]) -> int:
         for block in range(BLOCKS):
             for arm in list(arms) if block % 2 else list(reversed(arms)):
                 times[arm] += arms[arm]()
+        plain, mine = (per_block(times[arm]) for arm in ("plain", "ours"))
         rows.append(
             {
                 "size_bytes": size,
                 "plain_us": median(times["plain"]),
                 "ours_us": median(times["ours"]),
-                "ratio": median(times["ours"]) / median(times["plain"]),
+                "ratio": ratio_of_medians(plain, mine, paired=True),
+                "interval": ratio_interval(plain, mine, paired=True),
                 "plain_windows_us": [round(us, 3) for us in times["plain"]],
                 "ours_windows_us": [round(us, 3) for us in times["ours"]],
             }
@@ -135,7 +145,10 @@ def main(arguments: Sequence[str]) -> int:
         }
         write_atomic(out, json.dumps(document, indent=1) + "\n")
         for row in rows:
-            print(f"{row['size_bytes']:>8} B  ours/plain {row['ratio']:.3f}")
+            low, high = row["interval"]
+            print(
+                f"{row['size_bytes']:>8} B  ours/plain {row['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+            )
     backend.barrier()
     backend.close()
     return 0 if passed or where.rank != 0 else 1

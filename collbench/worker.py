@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from collbench.backends import Backend, Refused, Unsupported, mapped_library, open_backend
 from collbench.job import Job, Outcome, Place, RankFacts, from_plain
-from collbench.measure.session import ResultFile, Session
+from collbench.measure.results import ResultFile
+from collbench.measure.session import Session
 from collbench.numa import format_cpus
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def preload() -> None:
     from collbench.numa import gpu_addresses
 
     gpu_addresses()
-    for name in ("backends.nccl", "backends.gloo", "measure.device", "measure.products"):
+    for name in ("backends.nccl", "backends.gloo", "measure.rounds"):
         importlib.import_module(f"collbench.{name}")
 
 

@@ -30,12 +30,17 @@ class Nccl(TorchGroup):
     def __init__(self, job: Job, place: Place) -> None:
         if not torch.cuda.is_available():
             raise Unsupported("nccl: no CUDA device is visible to this process")
-        if place.local_rank >= torch.cuda.device_count():
-            raise Unsupported(
-                f"nccl: local rank {place.local_rank} has no GPU: {torch.cuda.device_count()} seen"
-            )
         started = time.perf_counter()
-        torch.cuda.set_device(place.local_rank)
+        try:
+            torch.cuda.set_device(place.local_rank)
+        except RuntimeError as error:
+            # Counted only now: torch asks NVML, which takes a thirtieth of a second.
+            seen = torch.cuda.device_count()
+            if place.local_rank < seen:
+                raise
+            raise Unsupported(
+                f"nccl: local rank {place.local_rank} has no GPU: {seen} seen"
+            ) from error
         super().__init__(job, place, torch.device("cuda", place.local_rank))
         torch.cuda.synchronize()
         properties = torch.cuda.get_device_properties(place.local_rank)

@@ -32,16 +32,6 @@ class DeviceClock:
         self.stream = torch.cuda.Stream(backend.torch_device)
         self._cycles_per_us = 0.0
 
-    def chain(self, calls: Sequence[Call], chain: int | None) -> Times:
-        """Capture `chain` calls that rotate through `calls`, and time replays of that graph.
-
-        Returns microseconds per call, one per replay.
-        """
-        count = chain or len(calls)
-        sequence = [calls[index % len(calls)] for index in range(count)]
-        windows = self.timed(sequence, self.plan.replays)
-        return Times([us / count for us in windows], count)
-
     def timed(self, sequence: Sequence[Call], windows: int) -> list[float]:
         """Return microseconds of replays of one captured `sequence`.
 
@@ -50,8 +40,11 @@ class DeviceClock:
         if not sequence:
             self.backend.barrier()
             return []
-        graph = self.capture(sequence)
-        return self.replays(graph.replay, windows)
+        return self.windows(self.capture(sequence)).time(windows)
+
+    def windows(self, graph: torch.cuda.CUDAGraph) -> Windows:
+        """Return what times replays of `graph`, as often as it is asked."""
+        return Windows(self, graph)
 
     def capture(self, body: Sequence[Call]) -> torch.cuda.CUDAGraph:
         """Capture calls as one graph; what they use must have run eagerly before."""
@@ -70,25 +63,6 @@ class DeviceClock:
                 raise
             graph.capture_end()
         return graph
-
-    def replays(self, replay: Call, windows: int) -> list[float]:
-        """Return microseconds of `windows` replays, enqueued without a host wait between them."""
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(windows + 1)]
-        with self.on_stream():
-            self.backend.barrier()
-            for _ in range(max(0, self.plan.warmup_replays - 2)):
-                replay()
-            self.stream.synchronize()
-            launch_us, whole_us = self._once(replay)
-            if launch_us > 0.5 * whole_us:
-                self.spin(min(2.0 * launch_us * (windows + 1), _LONGEST_GATE_US))
-            replay()  # untimed: brings the ranks together again
-            events[0].record(self.stream)
-            for event in events[1:]:
-                replay()
-                event.record(self.stream)
-            self.stream.synchronize()
-        return [1e3 * before.elapsed_time(after) for before, after in pairwise(events)]
 
     def eager(self, calls: Sequence[Call], chain: int | None) -> Times:
         """Time loops of eager calls by the host's clock, as nccl-tests: one wait at each end.
@@ -133,7 +107,7 @@ class DeviceClock:
             self.backend.barrier()
             launch_us = 0.0
             for _ in range(max(1, self.plan.warmup_replays)):
-                launch_us, _ = self._once(aligned_call)
+                launch_us, _ = self.once(aligned_call)
             gate_us = min(100.0 + 4.0 * launch_us, _LONGEST_GATE_US)
             self.backend.barrier()
             for index, (before, after) in enumerate(pairs):
@@ -176,7 +150,7 @@ class DeviceClock:
             self.stream.synchronize()
         self._cycles_per_us = _CALIBRATION_CYCLES / (1e3 * before.elapsed_time(after))
 
-    def _once(self, replay: Call) -> tuple[float, float]:
+    def once(self, replay: Call) -> tuple[float, float]:
         """Return the host's microseconds to launch once, and until it is done."""
         started = time.perf_counter()
         replay()
@@ -184,3 +158,43 @@ class DeviceClock:
         self.stream.synchronize()
         done = time.perf_counter()
         return (launched - started) * 1e6, (done - started) * 1e6
+
+
+class Windows:
+    """Replays of one graph, timed in as many goes as asked: only the first warms up."""
+
+    def __init__(self, clock: DeviceClock, graph: torch.cuda.CUDAGraph) -> None:
+        self._clock = clock
+        self._graph = graph
+        self._gate_us: float | None = None
+        """How long a spin kernel has to hold the stream for each replay; None before the first."""
+
+    def time(self, windows: int) -> list[float]:
+        """Return microseconds of the next `windows` replays; every rank calls it.
+
+        They are enqueued without a host wait between them.
+        """
+        clock, replay = self._clock, self._graph.replay
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(windows + 1)]
+        with clock.on_stream():
+            clock.backend.barrier()
+            if self._gate_us is None:
+                self._gate_us = self._warm_up(replay)
+            if self._gate_us:
+                clock.spin(min(self._gate_us * (windows + 1), _LONGEST_GATE_US))
+            replay()  # untimed: brings the ranks together again
+            events[0].record(clock.stream)
+            for event in events[1:]:
+                replay()
+                event.record(clock.stream)
+            clock.stream.synchronize()
+        return [1e3 * before.elapsed_time(after) for before, after in pairwise(events)]
+
+    def _warm_up(self, replay: Call) -> float:
+        """Return twice the launch of a replay, in us, where that is longer than the replay."""
+        clock = self._clock
+        for _ in range(max(0, clock.plan.warmup_replays - 2)):
+            replay()
+        clock.stream.synchronize()
+        launch_us, whole_us = clock.once(replay)
+        return 2.0 * launch_us if launch_us > 0.5 * whole_us else 0.0

@@ -1,50 +1,21 @@
-"""Everything one rank does of one job once its group is up, and what it writes of it."""
+"""Everything one rank does of one job once its group is up."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collbench.backends import Backend, Refused, Unsupported
-from collbench.job import Case, Job, Outcome, RankCase, RankResult, to_plain
+from collbench.backends import Backend, Unsupported
+from collbench.job import Case, Job, RankCase
 from collbench.measure.host import HostClock, Times
+from collbench.measure.results import Findings, ResultFile
 from collbench.measure.slots import Slots, default_chain
-from collbench.measure.step import measure_step
+from collbench.measure.step import StepResult, host_step
 
 if TYPE_CHECKING:
     from collbench.measure.device import DeviceClock
-
-
-class ResultFile:
-    """A rank's result file: rewritten whole, so that a death loses one case and no more."""
-
-    def __init__(self, path: str, rank: int) -> None:
-        self._path = path
-        self._done: list[RankResult] = []
-        self.part = RankResult(rank=rank, outcome="hung", reason="opening the group")
-        self.write()
-
-    def update(self, **fields: object) -> None:
-        """Change fields of the part in progress and write the file."""
-        self.part = replace(self.part, **fields)  # type: ignore[arg-type]
-        self.write()
-
-    def next_part(self) -> None:
-        """Close the part in progress and begin another."""
-        self._done.append(self.part)
-        self.part = RankResult(rank=self.part.rank, outcome="hung", facts=self.part.facts)
-
-    def write(self) -> None:
-        """Write all parts. No fsync: a machine that dies takes the launch with it."""
-        text = json.dumps({"parts": to_plain([*self._done, self.part])})
-        temporary = f"{self._path}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
-            file.write(text)
-        os.replace(temporary, self._path)  # noqa: PTH105
 
 
 class Session:
@@ -55,8 +26,7 @@ class Session:
         self.backend = backend
         self.results = results
         self._clock = _clock_for(job, backend)
-        self._problems: list[tuple[Outcome, str]] = []
-        self._measured = False
+        self._findings = Findings(job, backend, results)
 
     def run(self) -> None:
         """Measure everything asked; the outcome of the part says how it went.
@@ -65,14 +35,18 @@ class Session:
             Refused: the library rejected the settings in the middle.
         """
         started = time.perf_counter()
-        self._problems, self._measured = [], False
-        if self.backend.clock == "device":
+        self._findings = Findings(self.job, self.backend, self.results)
+        clock = self._clock
+        if not isinstance(clock, HostClock):
             self._warm_up()
         if self.job.functions:
             self._functions()
-        for case in self.job.cases:
-            self._case(case)
-        self._step()
+        if isinstance(clock, HostClock):
+            for case in self.job.cases:
+                self._case(case)
+            self._step_on_host(clock)
+        else:
+            self._on_device(clock)
         if self.job.pairs:
             self._pairs()
         self._finish(time.perf_counter() - started)
@@ -81,13 +55,7 @@ class Session:
         facts = self.results.part.facts
         if facts is not None:
             facts = replace(facts, seconds={**facts.seconds, "timing": seconds})
-        outcome: Outcome = "ok"
-        reason = ""
-        for kind in ("wrong", "unsupported"):
-            found = [text for name, text in self._problems if name == kind]
-            if found and outcome == "ok" and (kind == "wrong" or not self._measured):
-                outcome = "wrong" if kind == "wrong" else "unsupported"
-                reason = found[0]
+        outcome, reason = self._findings.outcome()
         self.results.update(outcome=outcome, reason=reason, facts=facts)
 
     def _warm_up(self) -> None:
@@ -117,31 +85,14 @@ class Session:
             for key, verdict in smoke(self.backend):
                 seen[key] = verdict
                 if verdict != "ok":
-                    self._problems.append(("wrong", f"{key}: {verdict}"))
+                    self._findings.problem("wrong", f"{key}: {verdict}")
         finally:
             self.results.update(functions=seen)
-        self._measured = True
+        self._findings.measured = True
 
     def _case(self, case: Case) -> None:
-        self.results.update(reason=case.key)
-        try:
-            done = self._time_case(case)
-        except Unsupported as error:
-            self._problems.append(("unsupported", f"{case.key}: {error}"))
-            done = RankCase(case=case, error=f"unsupported: {error}")
-        except Exception as error:
-            explained = self.backend.explain(error)
-            if not isinstance(explained, Unsupported):
-                text = " ".join(str(explained).split())[:300]
-                kind = "refused" if isinstance(explained, Refused) else "died"
-                failed = RankCase(case=case, error=f"{kind}: {text}")
-                self.results.update(cases=(*self.results.part.cases, failed))
-                raise explained from error
-            self._problems.append(("unsupported", f"{case.key}: {explained}"))
-            done = RankCase(case=case, error=f"unsupported: {explained}")
-        if done.wrong:
-            self._problems.append(("wrong", f"{case.key}: {done.wrong} wrong elements"))
-        self.results.update(cases=(*self.results.part.cases, done))
+        with self._findings.attempt(case):
+            self._findings.finished(self._time_case(case))
 
     def _time_case(self, case: Case) -> RankCase:
         plan = self.job.plan
@@ -155,13 +106,9 @@ class Session:
             uses=chain,
         )
         wrong = slots.check()
-        captured = self._captured_check(slots, case)
-        if captured is not None:
-            wrong += captured()
         slots.clear()
-        times = self._times(case, slots, plan.chain)
-        wrong += slots.check() if captured is None else captured()
-        self._measured = True
+        times = self._times(case, slots, chain)
+        wrong += slots.check()
         return RankCase(
             case=case,
             times_us=times.times_us,
@@ -170,45 +117,40 @@ class Session:
             chain=times.chain,
         )
 
-    def _times(self, case: Case, slots: Slots, chain: int | None) -> Times:
+    def _times(self, case: Case, slots: Slots, chain: int) -> Times:
         clock = self._clock
-        if not isinstance(clock, HostClock):
-            chain = chain or default_chain(case.size_bytes)
         if case.mode == "entry":
             return clock.entry(slots.calls)
-        if case.mode == "eager":
-            return clock.eager(slots.calls, chain)
-        return clock.chain(slots.calls, chain)
+        if isinstance(clock, HostClock):
+            return clock.chain(slots.calls, self.job.plan.chain)
+        return clock.eager(slots.calls, chain)
 
-    def _captured_check(self, slots: Slots, case: Case):  # type: ignore[no-untyped-def]
-        """Return a check that replays the calls as captured, where the case is timed so."""
-        clock = self._clock
-        if isinstance(clock, HostClock) or case.mode != "graph":
-            return None
-        graph = clock.capture(slots.calls)
+    def _on_device(self, clock: DeviceClock) -> None:
+        """Time the cases in graph mode and the step together, in rounds, and then the others."""
+        from collbench.measure.rounds import in_rounds
 
-        def check() -> int:
-            slots.fill()
-            with clock.on_stream():
-                graph.replay()
-            return slots.wrong()
+        graphs = [case for case in self.job.cases if case.mode == "graph"]
+        step = in_rounds(self.job, clock, graphs, self._findings)
+        for case in self.job.cases:
+            if case.mode != "graph":
+                self._case(case)
+        if step is not None:
+            self._keep_step(step)
 
-        return check
-
-    def _step(self) -> None:
-        if self.job.step is None:
+    def _step_on_host(self, clock: HostClock) -> None:
+        job = self.job
+        if job.step is None:
             return
-        self.results.update(reason=f"step {self.job.step.name}")
+        self.results.update(reason=f"step {job.step.name}")
         try:
-            result = measure_step(
-                self.backend, self._clock, self.job.step, self.job.plan, self.job.skew
-            )
+            self._keep_step(host_step(self.backend, clock, job.step, job.plan, job.skew))
         except Unsupported as error:
-            self._problems.append(("unsupported", f"step: {error}"))
-            return
-        self._measured = True
+            self._findings.problem("unsupported", f"step: {error}")
+
+    def _keep_step(self, result: StepResult) -> None:
+        self._findings.measured = True
         if result.wrong:
-            self._problems.append(("wrong", f"step: {result.wrong} wrong elements"))
+            self._findings.problem("wrong", f"step: {result.wrong} wrong elements")
         self.results.update(
             step_total_us=result.total_us,
             step_nocomm_us=result.nocomm_us,
@@ -220,9 +162,9 @@ class Session:
         from collbench.measure.functions import probe_pairs
 
         pairs, wrong = probe_pairs(self.backend, self._clock)
-        self._measured = True
+        self._findings.measured = True
         if wrong:
-            self._problems.append(("wrong", f"pairs: {wrong} wrong elements"))
+            self._findings.problem("wrong", f"pairs: {wrong} wrong elements")
         self.results.update(pairs=tuple(pairs))
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from collbench.backends import Call, Span
-from collbench.job import Plan, Step, StepCall
-from collbench.measure.step import _kinds, _on_device
+from collbench.job import Step, StepCall
+from tests.contract.replayed import Alone, Replayed
 
 pytestmark = pytest.mark.dist
 
@@ -19,62 +17,6 @@ ATTENTION = ((4, 64, 16), (4, 16, 64))
 FEED_FORWARD = ((4, 64, 32), (4, 32, 64))
 BYTES = 4 * 64 * 4
 """A message of 4 tokens of hidden size 64, float32: what the last product writes."""
-
-
-class Alone:
-    """A group of one rank: a sum in place is done before it has begun."""
-
-    name, rank, nranks, device, pci = "alone", 0, 1, "cpu", None
-    dtypes = frozenset({"float32"})
-    reduce_scatter_at: Literal["own", "front"] = "own"
-
-    def __init__(self) -> None:
-        import torch
-
-        self.torch_device = torch.device("cpu")
-
-    def allocate(self, nbytes: int) -> Any:
-        import torch
-
-        return torch.zeros(nbytes, dtype=torch.uint8)
-
-    def write(self, memory: Any, data: bytes) -> None:
-        import torch
-
-        memory[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-    def read(self, memory: Any, nbytes: int) -> bytes:
-        return bytes(memory[:nbytes].numpy())
-
-    def clear(self, memory: Any) -> None:
-        memory.zero_()
-
-    def prepare(self, collective: str, dtype: str, send: Span, recv: Span) -> Call:
-        return lambda: None
-
-    def drain(self) -> None:
-        return None
-
-
-class Replayed:
-    """Stands for the device's clock: a graph is its calls, run in order."""
-
-    def __init__(self, backend: Alone) -> None:
-        self.backend, self.plan = backend, Plan()
-
-    def on_stream(self) -> Any:
-        return contextlib.nullcontext()
-
-    def capture(self, body: list[Call]) -> Any:
-        def replay() -> None:
-            for call in body:
-                call()
-
-        return SimpleNamespace(replay=replay)
-
-    def replays(self, replay: Call, count: int) -> list[float]:
-        replay()
-        return [1.0]
 
 
 def weights_read(
@@ -92,11 +34,14 @@ def weights_read(
     monkeypatch.setattr(torch, "mm", mm)
     properties = SimpleNamespace(L2_cache_size=L2_BYTES)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    from collbench.measure.device_step import DeviceStep
+
     clock: Any = Replayed(Alone())
-    step = Step(name="x", calls=calls)
-    result = _on_device(clock, step, _kinds(clock.backend, step, clock.plan), None)
+    step = DeviceStep(clock, Step(name="x", calls=calls), clock.plan, None)
+    step.time(1)
+    step.finish()
     replay = sum(call.count * len(call.compute) for call in calls)
-    return [at for at, shape in read[-replay:] if shape[0] == 64], result.wrong
+    return [at for at, shape in read[-replay:] if shape[0] == 64], step.result.wrong
 
 
 def calls(count: int, *products: tuple[tuple[int, int, int], ...]) -> tuple[StepCall, ...]:

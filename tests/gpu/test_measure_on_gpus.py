@@ -51,6 +51,18 @@ def all_jobs() -> list[Job]:
         job("dtypes", cases=tuple(case("all_reduce", 8192, dtype=d) for d in DTYPES)),
         job("large", cases=(case("all_reduce", 64 << 20), case("all_gather", 64 << 20))),
         job("step", step=VERIFY),
+        job(
+            "rounds",
+            cases=(
+                case("all_reduce", 8192, "eager"),
+                case("all_reduce", 8192),
+                case("all_reduce", 16 << 20),
+                case("all_gather", 1026),
+                case("all_reduce", 65536),
+            ),
+            step=VERIFY,
+            plan=Plan(replays=7, step_replays=2),
+        ),
         job("empty", step=Step(name="nothing", calls=())),
         job("functions", functions=True),
         job("pairs", pairs=True),
@@ -141,6 +153,27 @@ def test_the_step_exposes_communication_and_its_own_data_are_right(
     assert step.wrong == [0, 0]
     exposed = median(step.total_us[0]) - median(step.nocomm_us[0])
     assert 122 * 5 < exposed < 122 * 60
+
+
+def test_rounds_time_what_was_asked_and_keep_the_order_of_the_cases(
+    runs: dict[str, list[Run]],
+) -> None:
+    run = one(runs, "rounds")
+    shape = [
+        (times.case.size_bytes, times.case.mode, len(times.times_us[0]) if times.times_us else 0)
+        for times in run.cases
+    ]
+    assert shape == [
+        (8192, "eager", 7),
+        (8192, "graph", 7),
+        (16 << 20, "graph", 7),
+        (1026, "graph", 0),
+        (65536, "graph", 7),
+    ]
+    assert all(times.wrong == [0, 0] for times in run.cases if times.error is None)
+    assert run.step is not None
+    assert [len(us) for us in (*run.step.total_us, *run.step.nocomm_us)] == [2, 2, 2, 2]
+    assert run.step.wrong == [0, 0]
 
 
 def test_an_empty_step_has_next_to_no_overhead(runs: dict[str, list[Run]]) -> None:

@@ -16,7 +16,8 @@ from collbench.backends import ROOT, SUPPORTED_DTYPES, Call, Refused, Span, Unsu
 from collbench.job import Case, Job, Plan, RankResult, Skew, Step, StepCall, from_plain
 from collbench.measure.functions import smoke
 from collbench.measure.host import HostClock
-from collbench.measure.session import ResultFile, Session
+from collbench.measure.results import ResultFile
+from collbench.measure.session import Session
 from collbench.measure.slots import Slots, default_chain
 
 FORMATS = {"float32": "f", "int64": "q"}
