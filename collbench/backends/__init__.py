@@ -79,8 +79,11 @@ class Backend(Protocol):
         """Write zeros to all of `memory` and wait for it."""
         ...
 
-    def read(self, memory: Any, nbytes: int) -> bytes:
-        """Return the first `nbytes` of `memory`, after everything enqueued is done."""
+    def read(self, memory: Any, nbytes: int) -> bytes | memoryview:
+        """Return the first `nbytes` of `memory`, after everything enqueued is done.
+
+        What is returned may be the memory itself: look at it before the next call.
+        """
         ...
 
     def prepare(self, collective: str, dtype: str, send: Span, recv: Span) -> Call:

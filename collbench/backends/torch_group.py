@@ -101,11 +101,10 @@ class TorchGroup:
         memory.zero_()
         self.drain()
 
-    def read(self, memory: Any, nbytes: int) -> bytes:
+    def read(self, memory: Any, nbytes: int) -> memoryview:
         """Return the first `nbytes` of `memory`, after everything enqueued is done."""
         self.drain()
-        out: bytes = memory[:nbytes].cpu().numpy().tobytes()
-        return out
+        return memoryview(memory[:nbytes].cpu().numpy())
 
     def message(self, dtype: str, span: Span) -> Any:
         """Return the tensor of a span."""

@@ -62,7 +62,7 @@ class Slots:
         ]
         self._pattern = Pattern(dtype, backend.nranks)
         self._image: bytearray | None = None
-        self._expected: list[tuple[int, bytes | bytearray]] = []
+        self._expected: list[tuple[int, bytearray]] = []
 
     def _validate(self) -> None:
         nranks, dtype = self.backend.nranks, self.dtype
@@ -111,21 +111,21 @@ class Slots:
         count = self.count // self.backend.nranks
         return Span(self._memory, base + index * count * ITEM_BYTES[self.dtype], count)
 
-    def input_bytes(self, block: int) -> bytes | bytearray:
+    def input_bytes(self, block: int) -> bytearray:
         """Return this rank's test data of one block of the pattern; slot `i` holds block `i`."""
         return self._input_of(block, self.backend.rank)
 
-    def _input_of(self, block: int, rank: int) -> bytes | bytearray:
+    def _input_of(self, block: int, rank: int) -> bytearray:
         start = block * self.count
         if self.collective == "all_gather":
             start += rank * self.input_count
         return self._pattern.of(rank, start, self.input_count)
 
-    def _result(self, block: int) -> bytes | bytearray | None:
+    def _result(self, block: int) -> bytearray | None:
         """Return what a call on a block leaves in its slot; None where this rank gets nothing."""
         start, nranks, rank = block * self.count, self.backend.nranks, self.backend.rank
         if self.collective == "all_gather":
-            return b"".join(self._input_of(block, other) for other in range(nranks))
+            return bytearray().join(self._input_of(block, other) for other in range(nranks))
         if self.collective == "reduce_scatter":
             count = self.count // nranks
             return self._pattern.total(start + rank * count, count)
@@ -140,16 +140,26 @@ class Slots:
     def fill(self) -> None:
         """Write the test data of every slot, and poison where a result has to appear."""
         if self._image is None:
-            image = bytearray(_POISON) * (self._block + self._recv_base)
+            self._image = self._first_image()
             for slot in range(self.slots):
-                if self.collective != "broadcast" or self.backend.rank == ROOT:
-                    at, part = self._send(slot).offset, self.input_bytes(slot)
-                    image[at : at + len(part)] = part
                 result = self._result(slot)
                 if result is not None:
                     self._expected.append((self._recv(slot).offset, result))
-            self._image = image
         self.backend.write(self._memory, self._image)
+
+    def _first_image(self) -> bytearray:
+        length = self._block + self._recv_base
+        sends = self.collective != "broadcast" or self.backend.rank == ROOT
+        parts = [
+            (self._send(slot).offset, self.input_bytes(slot))
+            for slot in range(self.slots if sends else 0)
+        ]
+        if parts and len(parts[0][1]) == length:
+            return parts[0][1]  # all of it, and 64 MiB are not copied for nothing
+        image = bytearray(_POISON) * length
+        for at, part in parts:
+            image[at : at + len(part)] = part
+        return image
 
     def clear(self) -> None:
         """Write zeros: sums in place then stay zero however often the calls are repeated."""
@@ -164,15 +174,15 @@ class Slots:
 
     def wrong_against(self, blocks: Sequence[int]) -> int:
         """As `wrong`, where slot `i` was last called on block ``blocks[i]`` of the pattern."""
-        expected: list[tuple[int, bytes | bytearray]] = []
+        expected: list[tuple[int, bytearray]] = []
         for slot, block in enumerate(blocks):
             result = self._result(block)
             if result is not None:
                 expected.append((self._recv(slot).offset, result))
         return self._differing(expected)
 
-    def _differing(self, expected: list[tuple[int, bytes | bytearray]]) -> int:
-        got = self.backend.read(self._memory, self._block + self._recv_base)
+    def _differing(self, expected: list[tuple[int, bytearray]]) -> int:
+        got = memoryview(self.backend.read(self._memory, self._block + self._recv_base))
         item = ITEM_BYTES[self.dtype]
         return sum(count_wrong(got[at : at + len(want)], want, item) for at, want in expected)
 
