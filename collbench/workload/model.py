@@ -40,16 +40,32 @@ LIMITS = {
 """Largest value believed of each field; beyond it the file is wrong."""
 
 ALIASES = {
-    "n_routed_experts": ("num_local_experts", "num_experts"),
-    "n_shared_experts": ("num_shared_experts",),
-    "num_experts_per_tok": ("num_experts_per_token", "moe_topk"),
+    "n_routed_experts": ("num_local_experts", "num_experts", "moe_num_experts"),
+    "n_shared_experts": ("num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "num_experts_per_tok": ("num_experts_per_token", "moe_topk", "moe_top_k", "moe_k"),
 }
+INNER = ("thinker_config", "text_config", "llm_config", "language_config")
+"""Where the configs of multimodal models keep their language model's."""
+OMITTED: dict[str, dict[str, int]] = {
+    "gemma3_text": {
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+    }
+}
+"""What a family's published configs leave out: the defaults of its class in transformers
+(``models/gemma3/configuration_gemma3.py``)."""
 
 ENCODERS = (
     "albert,bert,camembert,deberta,deberta-v2,distilbert,electra,longformer,modernbert,mpnet,"
     "nomic_bert,roberta,xlm-roberta,xlm-roberta-xl"
 )
-PARALLEL_BLOCKS = "cohere,cohere2,falcon,gpt_neox,gptj,phi"
+PARALLEL_KINDS = ("cohere", "cohere2", "falcon", "gpt_neox", "gptj", "phi")
+"""Unless their config says otherwise."""
+RECURRENT = ("rwkv", "recurrent_gemma", "retnet", "xlstm")
+LAYER_LISTS = ("layer_types", "layers_block_type", "block_types")
+LINEAR_FIELDS = ("linear_num_key_heads", "linear_attn_config")
 MAMBA = "bamba,falcon_h1,falcon_mamba,granitemoehybrid,jamba,mamba,mamba2,zamba2"
 
 
@@ -82,6 +98,8 @@ class Model:
     v_dim: int = 0
     nextn: int = 0
     """Multi-token prediction layers that come with the model."""
+    notes: tuple[str, ...] = ()
+    """What was assumed in reading it; to be printed."""
 
     def is_dense(self, layer: int) -> bool:
         """Say whether the feed-forward part of a layer is dense."""
@@ -120,7 +138,9 @@ def read_model(source: str, *, where: str = "source") -> Model:
         ) from error
     if not isinstance(config, dict):
         raise CollbenchError(f"{path}: holds {type(config).__name__}, not a JSON object")
-    return model_of_config(config, name=path.parent.name or path.stem, where=str(path))
+    folder = path.resolve().parent.name
+    name = folder if path.name == "config.json" and folder else path.stem
+    return model_of_config(config, name=name, where=str(path))
 
 
 def model_of_config(config: Mapping[str, Any], *, name: str, where: str) -> Model:
@@ -129,15 +149,11 @@ def model_of_config(config: Mapping[str, Any], *, name: str, where: str) -> Mode
     Raises:
         CollbenchError: a field is missing or wrong, or the family is not modelled.
     """
-    text = config.get("text_config")
-    inner: Mapping[str, Any] = text if isinstance(text, Mapping) else config
+    inner = language_model(config)
     refuse(config, inner, where)
-    dtype = inner.get("torch_dtype", inner.get("dtype", config.get("torch_dtype", "bfloat16")))
-    if dtype not in ("bfloat16", "float16", "float32"):
-        raise CollbenchError(
-            f"{where}: torch_dtype: {str(dtype)[:40]!r} is not one of bfloat16, float16, float32",
-            fix="set torch_dtype to the type of the activations",
-        )
+    dtype, notes = _dtype(config, inner, where)
+    given = {name: value for name, value in inner.items() if value is not None}
+    inner = {**OMITTED.get(str(inner.get("model_type")), {}), **given}
     read = functools.partial(_number, inner, where)
     return Model(
         name=name,
@@ -160,6 +176,40 @@ def model_of_config(config: Mapping[str, Any], *, name: str, where: str) -> Mode
         rope_dim=read("qk_rope_head_dim") or 0,
         v_dim=read("v_head_dim") or 0,
         nextn=1 if inner.get("num_nextn_predict_layers") else 0,
+        notes=notes,
+    )
+
+
+def language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a config that describes the language model; all of it, where that is."""
+    inner = config
+    for name in INNER:
+        below = inner.get(name)
+        if isinstance(below, Mapping):
+            inner = below
+    return inner
+
+
+def _dtype(
+    config: Mapping[str, Any], inner: Mapping[str, Any], where: str
+) -> tuple[str, tuple[str, ...]]:
+    """Return the type of the activations as the servers choose it, and what was assumed.
+
+    Both run a config in float32, or without a type, in 16 bits unless they are told otherwise
+    (SGLang ``configs/model_config.py``, vLLM ``config/model.py``: ``_get_and_verify_dtype``).
+    """
+    given = (part.get(name) for part in (inner, config) for name in ("torch_dtype", "dtype"))
+    dtype = next((value for value in given if value is not None), "bfloat16")
+    if dtype not in ("bfloat16", "float16", "float32"):
+        raise CollbenchError(
+            f"{where}: torch_dtype: {str(dtype)[:40]!r} is not one of bfloat16, float16, float32",
+            fix="set torch_dtype to the type of the activations",
+        )
+    if dtype != "float32":
+        return str(dtype), ()
+    return "bfloat16", (
+        "the config is in float32, which servers run in 16 bits; with --dtype float32 give both "
+        "the server and this command that type",
     )
 
 
@@ -179,6 +229,8 @@ def _number(config: Mapping[str, Any], where: str, field: str) -> int | None:
     if found is None:
         return None
     value = config[found]
+    if isinstance(value, list) and value and all(item == value[0] for item in value):
+        value = value[0]  # one for each layer
     largest = LIMITS[field]
     lowest = 0 if field in ("n_shared_experts", "first_k_dense_replace") else 1
     if field.startswith(("n_routed", "num_experts", "qk_", "q_lora")):
@@ -198,8 +250,7 @@ def refuse(config: Mapping[str, Any], inner: Mapping[str, Any], where: str) -> N
         CollbenchError: the family is not modelled.
     """
     kind = str(inner.get("model_type", config.get("model_type", ""))).lower()
-    kinds = inner.get("layer_types")
-    layers = {str(item) for item in kinds} if isinstance(kinds, list) else set()
+    layers = {str(item) for name in LAYER_LISTS for item in _items(inner.get(name))}
     linear = any("linear" in item or "mamba" in item for item in layers)
     fields = " ".join(str(name) for name in inner)
     family = ""
@@ -209,11 +260,17 @@ def refuse(config: Mapping[str, Any], inner: Mapping[str, Any], where: str) -> N
         family = "encoder-only models (no decode step)"
     elif kind in MAMBA.split(",") or "mamba" in fields or "ssm_" in fields:
         family = "state-space (Mamba) layers"
-    elif linear or "linear_num_key_heads" in fields:
+    elif kind.startswith(RECURRENT) or "recurrent" in layers:
+        family = "recurrent layers"
+    elif linear or any(name in fields for name in LINEAR_FIELDS) or _zero_in(inner):
         family = "linear-attention layers"
     elif "hc_mult" in fields:
         family = "hyper-connection (mHC) layers"
-    elif kind in PARALLEL_BLOCKS.split(","):
+    elif "altup_" in fields or inner.get("hidden_size_per_layer_input"):
+        family = "per-layer embeddings"
+    elif "block_configs" in fields:
+        family = "layers that differ or are left out (block_configs)"
+    elif inner.get("use_parallel_residual", inner.get("parallel_attn", kind in PARALLEL_KINDS)):
         family = "layers with attention and MLP in parallel"
     if family:
         shown = "".join(c for c in kind if c.isalnum() or c in "-_")[:40] or "unnamed"
@@ -223,3 +280,12 @@ def refuse(config: Mapping[str, Any], inner: Mapping[str, Any], where: str) -> N
             fix="give the server's NCCL log instead (NCCL_DEBUG=INFO "
             "NCCL_DEBUG_SUBSYS=INIT,ENV,TUNING)",
         )
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _zero_in(config: Mapping[str, Any]) -> bool:
+    """Say whether MiniMax's list of attention kinds has a 0: linear; 1 is softmax attention."""
+    return any(item in (0, "0") for item in _items(config.get("attn_type_list")))

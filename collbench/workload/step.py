@@ -203,6 +203,8 @@ def step_of_model(
     bucket = graph_tokens(server, batch=batch, draft_tokens=draft_tokens, largest=largest_graph)
     tokens = bucket or batch * draft_tokens
     notes = ["derived from the config, not from a trace: an NCCL log of the server is preferred"]
+    if dtype == model.dtype:
+        notes += model.notes
     if bucket is None:
         notes.append("above the largest captured graph: the server runs this step eagerly")
     elif bucket != batch * draft_tokens:

@@ -186,6 +186,78 @@ def test_text_config_of_a_multimodal_model_is_used(tmp_path: Path) -> None:
     assert load(str(tmp_path), tp=2).totals() == load(path, tp=2).totals()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "minimax_m2", "attn_type_list": [1, 1]},
+        {"model_type": "gpt_neox", "use_parallel_residual": False},
+        {"model_type": "gemma4_text", "hidden_size_per_layer_input": 0},
+        {"model_type": "gpt_oss", "layer_types": ["sliding_attention", "full_attention"]},
+    ],
+)
+def test_a_relative_of_a_refused_family_with_plain_layers_is_taken(change: dict[str, Any]) -> None:
+    assert model_of_config({**DENSE, **change}, name="x", where="x").layers == 2
+
+
+@pytest.mark.parametrize("place", ["text_config", "llm_config", "language_config"])
+def test_the_language_model_is_found_where_multimodal_configs_keep_it(place: str) -> None:
+    read = model_of_config({"model_type": "vl", place: DENSE}, name="x", where="x")
+    assert (read.layers, read.hidden, read.vocab) == (2, 64, 1000)
+    nested = {"thinker_config": {"text_config": DENSE, "audio_config": {"hidden_size": 9}}}
+    assert model_of_config(nested, name="x", where="x") == read
+
+
+def test_a_gemma_3_config_as_published_leaves_out_its_vocabulary() -> None:
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+    }
+    config = {"model_type": "gemma3", "text_config": text, "torch_dtype": "bfloat16"}
+    read = model_of_config(config, name="x", where="x")
+    assert (read.vocab, read.heads, read.kv_heads, read.head_dim) == (262208, 8, 4, 256)
+
+
+@pytest.mark.parametrize(
+    ("types", "dtype", "notes"),
+    [
+        ({"torch_dtype": "float16"}, "float16", 0),
+        ({"dtype": "float16"}, "float16", 0),
+        ({"torch_dtype": None, "dtype": "float16"}, "float16", 0),
+        ({}, "bfloat16", 0),
+        ({"torch_dtype": "float32"}, "bfloat16", 1),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_type_is_the_one_servers_run(
+    types: dict[str, Any], dtype: str, notes: int, nested: bool
+) -> None:
+    plain = {name: value for name, value in DENSE.items() if name != "torch_dtype"}
+    config = {"text_config": plain, **types} if nested else {**plain, **types}
+    read = model_of_config(config, name="x", where="x")
+    assert (read.dtype, len(read.notes)) == (dtype, notes)
+
+
+def test_a_config_in_float32_is_not_sent_in_twice_the_bytes(tmp_path: Path) -> None:
+    source = write(tmp_path, {**DENSE, "torch_dtype": "float32"})
+    assert load(source, tp=2).totals()[0][:3] == ("all_reduce", 128, "bfloat16")
+    assert any("float32" in note for note in load(source, tp=2).notes)
+    asked = load(source, tp=2, dtype="float32")
+    assert asked.totals()[0][:3] == ("all_reduce", 256, "float32")
+
+
+def test_experts_are_found_under_the_names_of_each_family() -> None:
+    for names in (
+        {"num_local_experts": 64, "num_experts_per_tok": 8},
+        {"moe_num_experts": 64, "moe_k": 8},
+        {"num_experts": 64, "moe_topk": [8, 8]},
+        {"moe_num_experts": 64, "moe_top_k": 8},
+    ):
+        read = model_of_config({**DENSE, **names}, name="x", where="x")
+        assert (read.experts, read.experts_per_token) == (64, 8)
+
+
 def test_as_dtype_keeps_the_bytes() -> None:
     made = load("verify-61x7168", dtype="float32")
     assert made.totals()[0] == ("all_reduce", 57_344, "float32", 122)
@@ -212,6 +284,16 @@ def test_as_dtype_keeps_the_bytes() -> None:
         ({"layer_types": ["linear_attention", "full_attention"]}, "linear-attention"),
         ({"hc_mult": 4}, "mHC"),
         ({"model_type": "falcon"}, "in parallel"),
+        ({"model_type": "stablelm", "use_parallel_residual": True}, "in parallel"),
+        ({"model_type": "minimax_m1", "attn_type_list": [0, 1]}, "linear-attention"),
+        ({"model_type": "kimi_linear", "linear_attn_config": {}}, "linear-attention"),
+        ({"model_type": "nemotron-nas", "block_configs": []}, "left out"),
+        ({"model_type": "rwkv7"}, "recurrent"),
+        ({"block_types": ["recurrent", "attention"]}, "recurrent"),
+        ({"layers_block_type": ["mamba", "attention"]}, "linear-attention"),
+        ({"text_config": {**DENSE, "altup_num_inputs": 4}}, "per-layer embeddings"),
+        ({"text_config": {**DENSE, "hidden_size_per_layer_input": 256}}, "per-layer embeddings"),
+        ({"moe_topk": [8, 4]}, "moe_topk"),
     ],
 )
 def test_a_wrong_or_foreign_config_is_refused_by_name(
