@@ -33,6 +33,9 @@ REFUSED = {
 REFUSED_VALUES = {
     "--moe-a2a-backend": ("expert all-to-all", ("none",)),
     "--all2all-backend": ("expert all-to-all", ()),
+    "-pp": ("pipeline parallelism", ("1",)),
+    "-dcp": ("decode context parallelism", ("1",)),
+    "-pcp": ("context parallelism", ("1",)),
     "--pp": ("pipeline parallelism", ("1",)),
     "--pp-size": ("pipeline parallelism", ("1",)),
     "--pipeline-parallel-size": ("pipeline parallelism", ("1",)),
@@ -43,6 +46,9 @@ REFUSED_VALUES = {
     "--moe-dense-tp-size": ("a separate group for dense layers", ()),
 }
 """Options, and the values that mean "not used"."""
+COMPILATION = ("-O", "--compilation-config", "-cc")
+PASSES = re.compile(r"\benable_(?:sp|sequence_parallelism)\W{1,8}(?:true|1)\b", re.IGNORECASE)
+"""vLLM's compilation passes that split all_reduces, in JSON or as ``-O.pass_config.X=true``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +89,9 @@ class ServerArgs:
             CollbenchError: the value cannot be read.
         """
         given = self.number(DRAFT)
+        steps = self.number(("--speculative-num-steps",))
+        if steps and self.flags.get("--speculative-eagle-topk") == "1":
+            return steps + 1  # one chain: SGLang makes it so, whatever else is given
         text = self.flags.get("--speculative-config")
         if given is not None or text is None:
             return given
@@ -142,6 +151,10 @@ def refuse(flags: Mapping[str, str | None]) -> None:
     for name, (family, unused) in REFUSED_VALUES.items():
         if name in flags and (flags[name] or "") not in unused:
             found.append((f"{name} {flags[name] or ''}".strip(), family))
+    for name, value in flags.items():
+        plain = f"{name} {value or ''}".replace("-", "_" if name.count(".") else "-")
+        if name.split(".")[0].startswith(COMPILATION) and PASSES.search(plain):
+            found.append((name, "sequence parallelism"))
     ranks = flags.get("--data-parallel-size") or flags.get("-dp")
     if "--enable-expert-parallel" in flags and ranks not in (None, "1"):
         found.append(("--enable-expert-parallel with data parallelism", "expert all-to-all"))

@@ -31,6 +31,28 @@ def test_vllms_drafts_plus_one_are_verified() -> None:
     assert (args.server, args.draft_tokens, args.eager) == ("vllm", 4, False)
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("--speculative-num-steps 3 --speculative-eagle-topk 1", 4),
+        (
+            "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 9",
+            4,
+        ),
+        (
+            "--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 9",
+            9,
+        ),
+        ("--speculative-num-steps 3", None),
+    ],
+)
+def test_a_chain_of_sglangs_drafts_has_one_token_more_than_steps(
+    text: str, tokens: int | None
+) -> None:
+    args = parse_server_args(f"python -m sglang.launch_server {text}")
+    assert args.draft_tokens == tokens
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", "3", "[" * 100_000])
 def test_a_speculative_config_that_cannot_be_read_says_nothing(text: str) -> None:
     assert parse_server_args(f"vllm serve m --speculative-config '{text}'").draft_tokens is None
@@ -49,6 +71,17 @@ def test_a_speculative_config_that_cannot_be_read_says_nothing(text: str) -> Non
         ("--enable-sequence-parallel", "sequence parallelism"),
         ("--enable-expert-parallel --data-parallel-size 2", "expert all-to-all"),
         ("--enable-two-batch-overlap", "two-batch overlap"),
+        ("-pp 2", "pipeline parallelism"),
+        ("-pp=2", "pipeline parallelism"),
+        ("-dcp 4", "decode context parallelism"),
+        ("""-O '{"pass_config": {"enable_sp": true}}'""", "sequence parallelism"),
+        ("""-O3 --compilation-config='{"pass_config":{"enable_sp":true}}'""", "sequence parallel"),
+        (
+            """-cc '{"pass_config": {"enable_sequence_parallelism": true}}'""",
+            "sequence parallelism",
+        ),
+        ("-O.pass_config.enable_sp=true", "sequence parallelism"),
+        ("--compilation-config.pass_config.enable_sequence_parallelism true", "sequence parallel"),
     ],
 )
 def test_families_that_are_not_modelled_are_refused_by_name(text: str, family: str) -> None:
@@ -58,7 +91,18 @@ def test_families_that_are_not_modelled_are_refused_by_name(text: str, family: s
 
 
 @pytest.mark.parametrize(
-    "text", ["--pp-size 1", "--moe-a2a-backend none", "--enable-expert-parallel", "--dp 2", ""]
+    "text",
+    [
+        "--pp-size 1",
+        "-pp 1",
+        "--moe-a2a-backend none",
+        "--enable-expert-parallel",
+        "--dp 2",
+        """-O '{"pass_config": {"enable_sp": false, "fuse_norm_quant": true}}'""",
+        "-O.pass_config.enable_sp=false",
+        "-O3",
+        "",
+    ],
 )
 def test_what_changes_no_collective_is_accepted(text: str) -> None:
     parse_server_args(f"server {text}")
