@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "COLLBENCH_FRONT"
 """Names the folder where a module leaves its process id and its exit code."""
+TORCHRUN = "COLLBENCH_TORCHRUN"
+"""Process id of the torchrun behind the front door, as it told its ranks."""
 _END_WAIT_S = 20.0
 """For rank 0 to end what runs, after an interrupt."""
 _LEAVE_S = 2.0
@@ -169,11 +171,13 @@ def run_module(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -
     """
     rank = rank_of(os.environ)
     folder = os.environ.get(VARIABLE)
+    if under_launcher(os.environ):
+        # a rank may come up after its launcher has gone, and then has another parent already
+        parent = os.environ.get(TORCHRUN, "") if folder else ""
+        die_with_parent(int(parent) if parent.isdigit() else os.getppid())
     if rank == 0 and folder:
         (Path(folder) / "pid").write_text(str(os.getpid()))
     signal.signal(signal.SIGTERM, lambda *_: _interrupt())
-    if under_launcher(os.environ):
-        die_with_parent(os.getppid())
     try:
         code = main(arguments)
     except CollbenchError as error:

@@ -66,6 +66,13 @@ def choose_backend(
     elif chosen.backend == "mpi":
         find_mpirun()
         check_mpi4py()
+    most = max(8, 4 * (os.cpu_count() or 1))
+    if chosen.backend in ("mpi", "gloo") and here > most:
+        raise CollbenchError(
+            f"{here} ranks on this machine: its {os.cpu_count()} CPUs take at most {most}; beyond "
+            "that a time is the scheduler's",
+            fix=f"--nproc-per-node {most} or fewer",
+        )
     if nranks < 2:
         raise CollbenchError(
             f"{nranks} rank: a collective needs at least 2", fix="--nproc-per-node 2 or more"

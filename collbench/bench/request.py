@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +17,8 @@ MODES = ("step", "graph", "eager", "entry")
 _DEFAULT_WORKLOAD = "verify-61x7168"
 _DEFAULT_SIZES = "1K,4K,16K,64K,256K,1M"
 _CPU = ("mpi", "gloo")
+_PLURAL = ("collectives", "modes", "dtypes")
+"""Fields whose option is named in the singular."""
 _START_S = 60.0
 _CASE_S = 10.0
 
@@ -70,6 +72,12 @@ def ask(request: Request, *, backend: str, nranks: int) -> Asked:
     Raises:
         CollbenchError: a value is wrong, or does not go with another; it is named.
     """
+    for one in fields(request):
+        if getattr(request, one.name) == "":
+            option = one.name.removesuffix("s") if one.name in _PLURAL else one.name
+            raise CollbenchError(
+                f"--{option.replace('_', '-')}: empty", fix="give a value, or leave it out"
+            )
     modes = _modes(request, backend)
     dtypes = _dtypes(request, backend)
     step, workload, notes, workload_cases = _workload(request, backend, nranks, modes, dtypes)

@@ -8,6 +8,7 @@ is none: what the ranks print stands alone.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
 
     for name in _SPEAKERS:
         logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.CRITICAL)
+    os.environ["COLLBENCH_TORCHRUN"] = str(os.getpid())  # a late rank looks for it: front.py
     try:
         torchrun(list(arguments))
     except (SignalException, KeyboardInterrupt):

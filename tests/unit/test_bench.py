@@ -32,6 +32,24 @@ from collbench.job import (
 )
 from collbench.record import RunRecord, dump, load, save
 
+TEXTS = {
+    "workload": "workload",
+    "collectives": "collective",
+    "sizes": "sizes",
+    "modes": "mode",
+    "dtypes": "dtype",
+    "server": "server",
+    "env": "env",
+    "pool": "pool",
+    "nccl_lib": "nccl-lib",
+    "skew": "skew",
+    "out": "out",
+    "json_file": "json-file",
+    "csv_file": "csv-file",
+    "times_file": "times-file",
+}
+"""Field -> option; ``--sizes "$SIZES"`` of a variable that is not set is a mistake."""
+
 
 def asked(backend: str = "nccl", nranks: int = 2, **given: Any) -> Asked:
     return ask(Request(**given), backend=backend, nranks=nranks)
@@ -121,6 +139,7 @@ def test_skew_names_a_rank_and_a_delay() -> None:
         ({"workload": "verify-61x7168", "skew": "0:nan"}, ["--skew"]),
         ({"sizes": "8K", "skew": "0:50"}, ["--skew", "step"]),
         ({"workload": "/nowhere/config.json"}, ["/nowhere/config.json"]),
+        *(({name: ""}, [f"--{option}: empty"]) for name, option in TEXTS.items()),
     ],
 )
 def test_a_wrong_value_is_named_with_its_option(given: dict[str, Any], words: list[str]) -> None:

@@ -1,14 +1,16 @@
 """The true exit code of a module under torchrun, and who says what went wrong."""
 
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from collbench.errors import CollbenchError
-from collbench.front import VARIABLE, _exit_code, _wait, run_module
+from collbench.front import TORCHRUN, VARIABLE, _exit_code, _wait, run_module
 
 
 @pytest.fixture(autouse=True)
@@ -153,3 +155,20 @@ def test_ranks_that_wait_for_one_that_left_are_ended(
     process = Waiting(1)
     _wait(process, tmp_path)  # type: ignore[arg-type]
     assert process.terminated == 1
+
+
+def test_a_rank_that_comes_up_after_its_torchrun_has_gone_leaves(folder: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    code = (
+        "import sys; from collbench.front import run_module; sys.exit(run_module(lambda _: 7, []))"
+    )
+    environ = {**os.environ, VARIABLE: str(folder), "RANK": "3", "WORLD_SIZE": "4"}
+    environ |= {"LOCAL_RANK": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    environ["TORCHELASTIC_RUN_ID"] = "x"
+    for parent, left in ((gone.pid, 1), (os.getpid(), 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**environ, TORCHRUN: str(parent)}, check=False
+        )
+        assert done.returncode == left
+    assert not (folder / "pid").exists()

@@ -46,11 +46,27 @@ def test_auto_is_nccl_where_there_are_gpus_and_a_wish_is_followed(
         ("nccl", 2, 0, None, "needs 2 GPUs; 0 visible", "CUDA_VISIBLE_DEVICES"),
         ("auto", 16, 4, 8, "8 ranks on this machine needs 8 GPUs; 4 visible", "--nproc-per-node 4"),
         ("mpi", 1, 0, None, "1 rank: a collective needs at least 2", "--nproc-per-node 2"),
+        (
+            "mpi",
+            100_000,
+            0,
+            None,
+            "100000 ranks on this machine: its 4 CPUs",
+            "--nproc-per-node 16",
+        ),
+        ("gloo", 34, 0, 17, "17 ranks on this machine: its 4 CPUs", "--nproc-per-node 16"),
     ],
 )
 def test_too_few_of_something_is_named_with_the_next_step(
-    wish: str, nranks: int, seen: int, local: int | None, words: str, fix: str
+    wish: str,
+    nranks: int,
+    seen: int,
+    local: int | None,
+    words: str,
+    fix: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
     with pytest.raises(CollbenchError) as caught:
         choose_backend(wish, nranks, [gpu(i) for i in range(seen)], local_ranks=local)
     assert words in caught.value.what
