@@ -119,6 +119,12 @@ def load(path: Path, model: type[M]) -> M:
         CollbenchError: missing, not JSON, of a newer schema, or a field is wrong (named).
     """
     plain = read_json(path)
+    if "exit_code" in plain and "kind" not in plain:
+        record = plain.get("record")
+        raise CollbenchError(
+            f"{path}: the document of a command, not a record",
+            fix=f"give {record[:200]}" if isinstance(record, str) else "give the run record",
+        )
     schema = plain.pop("schema", None)
     if not isinstance(schema, int):
         raise CollbenchError(
@@ -133,6 +139,10 @@ def load(path: Path, model: type[M]) -> M:
     return validate(model, {"schema_": schema, **plain}, where=str(path))
 
 
+MAX_BYTES = 256 << 20
+"""Largest file taken for a record; ``/dev/zero`` has no end."""
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in `path`.
 
@@ -140,7 +150,11 @@ def read_json(path: Path) -> dict[str, Any]:
         CollbenchError: missing, unreadable, or not a JSON object.
     """
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise CollbenchError(f"{path}: over {MAX_BYTES >> 20} MiB: not a record")
+        plain = json.loads(data.decode("utf-8"))
     except OSError as error:
         raise CollbenchError(f"{path}: {error.strerror}", fix="check the path") from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

@@ -64,3 +64,18 @@ def test_a_file_that_is_no_record_is_one_line(tmp_path: Path, text: str) -> None
     (tmp_path / "r.json").write_text(text, encoding="latin-1")
     with pytest.raises(CollbenchError, match=r"r\.json"):
         load(tmp_path / "r.json", RunRecord)
+
+
+def test_the_document_of_bench_is_told_from_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text('{"schema": 1, "command": "bench", "exit_code": 0, "record": "results/r.json"}')
+    with pytest.raises(CollbenchError, match="the document of a command, not a record") as raised:
+        load(path, RunRecord)
+    assert raised.value.fix == "give results/r.json"
+    assert raised.value.code == 2
+
+
+def test_a_file_without_an_end_is_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.record.MAX_BYTES", 1 << 20)
+    with pytest.raises(CollbenchError, match="/dev/zero: over 1 MiB"):
+        load(Path("/dev/zero"), RunRecord)
