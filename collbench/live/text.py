@@ -15,18 +15,23 @@ _UNSAFE = re.compile(
 )
 """Control characters, bytes that are no text, and what reorders or hides text; tabs stay."""
 _SECRET_NAME = re.compile(
-    r"api[-_]?key|token|secret|passw|credential|private|auth(?!ors?$|ored)|cookie|access[-_]?key|(^|[-_])key$",
+    r"api[-_]?key|token|secret|passw|passphrase|credential|private|signature"
+    r"|auth(?!ors?$|ored)|cookie|access[-_]?key|(^|[^a-z0-9])(?:key|sig|pwd?|pass)$",
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(
     r"tokenizer|tokens?[-_]|[-_]tokens$|max[-_]?token|tokenspeed|token[-_](?:step|usage|bucket)",
     re.IGNORECASE,
 )
-_URL = re.compile(r"([a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
+_URL = re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s]+@", re.IGNORECASE)
+_BEARER = re.compile(
+    r"\b(?:(bearer)(\s+)[^\s'\"]+|(basic)(\s+)[A-Za-z0-9+/]{12,}=*)", re.IGNORECASE
+)
+"""The values of an ``Authorization`` header, wherever they stand."""
 _LOOKS_SECRET = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|xox[abprs]-[A-Za-z0-9-]{8,}"
     r"|AKIA[0-9A-Z]{12,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]+|nvapi-[A-Za-z0-9_-]{8,}"
-    r"|glpat-[A-Za-z0-9_-]{8,})"
+    r"|glpat-[A-Za-z0-9_-]{8,}|AIza[A-Za-z0-9_-]{30,})"
 )
 REDACTED = "***"
 MAX_CHARS = 400
@@ -49,14 +54,24 @@ def is_secret_name(name: str) -> bool:
 
 def redacted(text: str) -> str:
     """Return text without what looks like a token, and without passwords in URLs."""
-    return _LOOKS_SECRET.sub(REDACTED, _URL.sub(rf"\1{REDACTED}@", text))
+    return _LOOKS_SECRET.sub(REDACTED, _without_headers(_URL.sub(rf"\1{REDACTED}@", text)))
+
+
+def _without_headers(text: str) -> str:
+    return _BEARER.sub(lambda m: f"{m[1] or m[3]}{m[2] or m[4]}{REDACTED}", text)
 
 
 def shown_value(name: str, value: str | None) -> str | None:
     """Return a variable's value as it may be printed: secrets are hidden."""
     if value is None:
         return None
-    return REDACTED if is_secret_name(name) else printable(redacted(value))
+    if is_secret_name(name):
+        return REDACTED
+    # What is stripped from a title is written out here: "LL\x1b[m" is not the value "LL".
+    plain = redacted(value)
+    if _UNSAFE.search(plain):
+        plain = ascii(plain)[1:-1]
+    return printable(plain)
 
 
 def safe_arguments(arguments: Sequence[str]) -> list[str]:
@@ -69,6 +84,7 @@ def safe_arguments(arguments: Sequence[str]) -> list[str]:
     safe: list[str] = []
     hide = False
     for argument in arguments:
+        argument = _without_headers(argument)
         if re.search(r"\s", argument) and not hide:
             # A title, or a command inside the command line: words of its own.
             words = re.split(r"(\s+)", argument)

@@ -92,7 +92,9 @@ def test_escape_sequences_are_taken_out_whole(text: str, clean: str) -> None:
 
 
 SECRETS = ["--api-key", "--hf-token", "--ssl-keyfile-password", "--auth-token", "--client-secret"]
+SECRETS += ["--pwd", "--passphrase", "--signature", "--db-pass"]
 SAFE = ["--max-tokens", "--tokenizer", "--tokenizer-path", "--tp", "--model-path", "--keep"]
+SAFE += ["--bypass", "--pass-through", "--pwd-file", "basic training-of-the-model", "--config"]
 
 
 @given(st.sampled_from(SECRETS), st.from_regex(r"\A[A-Za-z0-9+/_.]{6,40}\Z"), st.booleans())
@@ -120,6 +122,15 @@ def test_the_value_of_another_option_does(name: str) -> None:
         "HF_TOKEN=abcdefgh",
         "AKIAABCDEFGHIJKLMNOP",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+        "mysql+pymysql://user:pw@pw123456@host/db",
+        "Bearer abcdefgh",
+        "proxy -H 'Bearer abcdefgh'",
+        "Basic ABCDEFGHIJKLMNOP==",
+        "https://h/x?X-Amz-Signature=abcdefgh&y=2",
+        "https://h/x?sig=abcdefgh",
+        "DB_PASS=abcdefgh",
+        "--pwd=abcdefgh",
+        "AIzaSyABCDEFGHIJ0123456789abcdefgh0123456",
     ],
 )
 def test_known_forms_of_secrets_are_hidden_wherever_they_stand(argument: str) -> None:
@@ -167,3 +178,9 @@ def test_no_log_line_makes_the_state_stumble(text: str) -> None:
 )
 def test_the_size_of_the_group_is_read_from_options(words: list[str], size: int | None) -> None:
     assert decode_path.tensor_parallel(words) == size
+
+
+def test_a_value_with_control_characters_is_written_out_and_cannot_pass_for_the_plain_one() -> None:
+    assert shown_value("NCCL_PROTO", "LL\x1b[31m") == "LL\\x1b[31m"
+    assert shown_value("NCCL_PROTO", "16\n17") == "16\\n17"
+    assert shown_value("NCCL_PROTO", "L\udcffL") == "L\\udcffL"
