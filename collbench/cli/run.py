@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import click
@@ -36,9 +37,9 @@ def run(profile: str, strict: bool, command: tuple[str, ...]) -> int:
 
         gpus, driver, _ = read_gpus()
     found = launch.mismatches(reference, command, os.environ, gpus, driver)
-    click.echo(launch.one_line(reference, found), err=True)
+    _say(launch.one_line(reference, found))
     if found and strict:
-        click.echo(f"  refused by --strict; next: {found[0].next}", err=True)
+        _say(f"  refused by --strict; next: {found[0].next}")
         return 125
     return _become(command, {**os.environ, **reference.values})
 
@@ -54,9 +55,15 @@ def _become(command: tuple[str, ...], environ: dict[str, str]) -> int:
 
     try:
         os.execvpe(command[0], command, environ)
-    except FileNotFoundError:
-        click.echo(f"collbench run: {printable(command[0])}: not found", err=True)
+    except (FileNotFoundError, ValueError):  # the empty name is a ValueError
+        _say(f"collbench run: {printable(command[0])!r}: not found")
         return 127
     except OSError as error:
-        click.echo(f"collbench run: {printable(command[0])}: {error.strerror}", err=True)
+        _say(f"collbench run: {printable(command[0])}: {error.strerror}")
         return 126
+
+
+def _say(text: str) -> None:
+    """Print to stderr; a full disk behind it must not keep a server from starting."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)

@@ -42,6 +42,18 @@ def test_stdin_output_environment_and_exit_code_are_the_commands_own(env_file: P
     assert "NCCL_PROTO=LL" in done.stderr
 
 
+def test_an_empty_command_is_not_found_and_no_traceback(env_file: Path) -> None:
+    done = run(str(env_file), "--", "")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr.endswith("collbench run: '': not found\n")
+
+
+def test_a_full_disk_behind_stderr_does_not_keep_a_server_from_starting(env_file: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*RUN, str(env_file), "--", "sh", "-c", "exit 5"], stderr=full)
+    assert done.returncode == 5
+
+
 def test_the_command_keeps_the_pid_and_gets_signals_as_they_were(env_file: Path) -> None:
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     grep = "grep SigIgn /proc/self/status"
