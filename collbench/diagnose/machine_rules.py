@@ -66,10 +66,12 @@ def _denied(facts: Mapping[str, Any], line: int | None) -> Finding:
     """Return the finding on pairs that a matrix of peer access denies."""
     denied = facts["denied_pairs"]
     i, j = denied[0]
+    said = {facts["matrix"][i][j], facts["matrix"][j][i]} - {"OK"}
     return Finding(
         code="p2p.disabled",
         line=line,
-        evidence=f"{len(denied)} pairs without access, first {i} and {j}: {facts['matrix'][i][j]}",
+        evidence=f"{len(denied)} pairs without access, first {i} and {j}: "
+        + ", ".join(sorted(said)),
         next="NCCL stages these pairs through host memory; a driver or BIOS setting may "
         "grant access, a grant alone does not prove that data arrives",
     )

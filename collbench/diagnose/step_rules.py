@@ -16,7 +16,7 @@ from typing import Any
 from collbench.diagnose.machine_rules import misbinding
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
-from collbench.readers.e2e import PAIR, captured, predicted_ms
+from collbench.readers.e2e import PAIR, captured, claim, predicted_ms
 from collbench.readers.steps import StepFile
 
 SIGMAS = 3.0
@@ -98,7 +98,7 @@ def judge_steps(reading: Reading, given: Given) -> list[Finding]:
     if verify is None:
         return []
     accept = change_of(before.accept_len, after.accept_len)
-    found = _claim(reading, steps, verify)
+    found = _claim(steps, verify)
     fewer = accept is not None and accept.significant and accept.delta < 0
     if verify.significant and verify.delta > 0:
         found += _slower(reading, steps, verify)
@@ -150,13 +150,13 @@ def _acceptance(accept: Change, verify: Change) -> Finding:
     )
 
 
-def _claim(reading: Reading, steps: StepFile, verify: Change) -> list[Finding]:
+def _claim(steps: StepFile, verify: Change) -> list[Finding]:
     """Compare a number from a note with the same settings measured again."""
-    claimed = reading.facts.get("claimed_verify_ms")
-    if claimed is None:
+    noted = claim(steps)
+    if noted is None:
         return []
-    label = str((steps.known.get("claimed") or {}).get("label", "before")).lower()
-    measured = verify.after if label in ("after", "new") else verify.before
+    label, claimed = noted
+    measured = verify.after if label == "after" else verify.before
     margin = max(SIGMAS * verify.error, 0.03 * measured)
     if abs(measured - claimed) <= margin:
         return []

@@ -130,7 +130,7 @@ def _overridden(reading: Reading, log: NcclLog, printed: list[Any], given: Given
 
 def _forced(log: NcclLog, printed: list[Any], reading: Reading) -> list[Finding]:
     nvlink = log.graph_types & {"NVL", "NVB", "C2C"} or any(
-        re.search(r"SXM|HBM3\b|H[12]00$|B[23]00|GB\d00|NVL\d", name)
+        re.search(r"SXM|HBM3\b|H(?:20|[128]00)$|B[23]00|GB\d00|NVL\d", name)
         for name in log.device_names.values()
     )
     for name, seen in printed:

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from collbench.readers import Reading, UnreadableError
-from collbench.readers.steps import TIMED, UNITS, StepFile, numbers, parse_steps
+from collbench.readers.steps import LABELS, TIMED, UNITS, StepFile, numbers, parse_steps
 from collbench.readers.text import Section
 
 PAIR = ("before", "after")
@@ -47,9 +47,9 @@ def compare_runs(found: StepFile) -> Reading:
     graphs = {label: found.get(label, "graph") for label in PAIR}
     if None not in graphs.values() and not all(graphs.values()):
         facts["graph"] = graphs
-    claimed = _claimed(found)
-    if claimed is not None:
-        facts["claimed_verify_ms"] = claimed
+    noted = claim(found)
+    if noted is not None:
+        facts["claimed_verify_ms"] = noted[1]
     return Reading(kind="e2e", facts=facts, signs={"steps": found})
 
 
@@ -57,14 +57,17 @@ def _median(values: list[float]) -> float | None:
     return round(median(values), 3) if values else None
 
 
-def _claimed(found: StepFile) -> float | None:
-    """Return the step time of a note, in ms."""
-    claimed = found.known.get("claimed")
-    for key, value in (claimed or {}).items():
-        timed = TIMED.fullmatch(str(key).lower())
-        if timed and timed[1] in ("verify", "step"):
-            read = numbers([value], UNITS[timed[2]])
-            return read[0] if read else None
+def claim(found: StepFile) -> tuple[str, float] | None:
+    """Return the run that a note speaks of, and the step time it names in ms."""
+    noted = [(found.known, "before"), *((found.runs[label].known, label) for label in PAIR)]
+    for known, label in noted:
+        note = known.get("claimed", {})
+        said = LABELS.get(str(note.get("label", label)).strip().lower(), label)
+        for key, value in note.items():
+            timed = TIMED.fullmatch(str(key).lower())
+            read = numbers([value], UNITS[timed[2]]) if timed else []
+            if timed and timed[1] in ("verify", "step") and read:
+                return said, read[0]
     return None
 
 

@@ -167,7 +167,10 @@ FALLBACK = re.compile(r"Could not find a path for pattern (\d+), falling back to
 P2P_OFF = re.compile(r"P2P is disabled between connected GPUs (\d+) and (\d+)\.")
 SHM_EXTEND = re.compile(r"failed to extend (\S+) to (\d+) bytes")
 SHM_CREATE = re.compile(r"creating shared memory segment (\S+) \(size (\d+)\)")
-SHM_SPACE = re.compile(r"posix_fallocate failed|No space left on device")
+SHM_SPACE = re.compile(
+    r"posix_fallocate failed|^(?=.*(?:shm|hared memory)).*No space left on device"
+)
+"""A disk may be full as well: only what names shared memory counts."""
 NO_ALGORITHM = re.compile(
     r"[Nn]o algorithm/protocol (?:nor symKernelId )?available"
     r"(?: for function (\w+) with datatype (\w+))?"

@@ -35,7 +35,8 @@ _STEP = frozenset(("verify", "verify_step", "verify_time", "step", "step_time"))
 _ACCEPT = frozenset(("accept_len", "accept_length", "acceptance_len", "mean_accept_len"))
 _TOKENS = frozenset(("tok_s", "tok_per_s", "tokens_per_s", "tokens_s", "tps"))
 _RUN = ("run", "label", "phase")
-_REMARK = re.compile(r"#+\s*([A-Za-z]\w{0,40})\s*[:=]\s*(.+?)\s*$")
+_REMARK = re.compile(r"#+\s*([A-Za-z][\w.]{0,40})\s*[:=]\s*(.+?)\s*$")
+_PAIR = re.compile(r"(\w+)=(\[[^\]]*\]|\S+?)[,;]?(?=\s|$)")
 MAX_SAMPLES = 1_000_000
 
 
@@ -243,6 +244,8 @@ def absorb(known: dict[str, Any], key: str, value: Any) -> None:
         _number(known, name, value)
     elif name == "claimed" and isinstance(value, Mapping):
         known[name] = value
+    elif name.startswith("claimed_") and value not in (None, ""):
+        known["claimed"] = {**known.get("claimed", {}), name[8:]: value}
 
 
 def _number(known: dict[str, Any], name: str, value: Any, factor: float = 1.0) -> None:
@@ -285,12 +288,12 @@ def _csv(found: StepFile, section: Section) -> None:
 
 
 def _remark(found: StepFile, key: str, text: str) -> None:
-    """Keep ``# key: value`` of a CSV, or ``# before: key=value key=value`` of one run."""
+    """Keep ``# key: value`` of a CSV, or ``# before: key=value key=value`` of one run or note."""
     label = LABELS.get(key.lower())
-    pairs = re.findall(r"(\w+)=(\[[^\]]*\]|\S+?)[,;]?(?=\s|$)", text) if label else [(key, text)]
+    part = "claimed_" if key.lower() == "claimed" and "{" not in text else ""
     known = found.run(label).known if label else found.known
-    for name, value in pairs:
+    for name, value in _PAIR.findall(text) if label or part else [(key, text)]:
         try:
-            absorb(known, name, json.loads(value))
+            absorb(known, part + name, json.loads(value))
         except (ValueError, RecursionError):
-            absorb(known, name, value)
+            absorb(known, part + name, value)

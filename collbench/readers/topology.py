@@ -75,7 +75,7 @@ def topo_p2p_reading(section: Section) -> Reading:
     """
     lines = list(lines_of(section))
     matrix = read_matrix(lines, _PEER)
-    cells = square(matrix)
+    cells = square(matrix, mirrored=False)
     command = _COMMAND.search(section.text)
     count = len(cells)
     facts = {
@@ -83,7 +83,10 @@ def topo_p2p_reading(section: Section) -> Reading:
         "gpus": count,
         "matrix": cells,
         "denied_pairs": [
-            [i, j] for i in range(count) for j in range(i + 1, count) if cells[i][j] != "OK"
+            [i, j]
+            for i in range(count)
+            for j in range(i + 1, count)
+            if (cells[i][j], cells[j][i]) != ("OK", "OK")
         ],
     }
     return Reading(kind="topo_p2p", facts=facts, lines={"matrix": matrix.header})
@@ -214,16 +217,22 @@ def _end_missing(matrix: Matrix, last: Line, lines: list[Line]) -> bool:
     )
 
 
-def square(matrix: Matrix) -> list[list[str]]:
+def square(matrix: Matrix, *, mirrored: bool = True) -> list[list[str]]:
     """Return the GPU part of a matrix.
 
+    Args:
+        matrix: A whole matrix.
+        mirrored: Whether both directions of a pair must say the same: a path is one, but a peer
+            grant may be given in one direction alone.
+
     Raises:
-        UnreadableError: it is not symmetric with X on its diagonal.
+        UnreadableError: no X on its diagonal, or not symmetric.
     """
     columns = [i for i, label in enumerate(matrix.labels) if _GPU.fullmatch(label)]
     cells = [[matrix.rows[gpu][0][i] for i in columns] for gpu in matrix.gpus]
     for i, row in enumerate(cells):
-        if row[i] != "X" or any(row[j] != cells[j][i] for j in range(len(cells))):
+        twisted = mirrored and any(row[j] != cells[j][i] for j in range(len(cells)))
+        if row[i] != "X" or twisted or row.count("X") != 1:
             raise _disagree(matrix.header)
     return cells
 

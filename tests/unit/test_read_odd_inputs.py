@@ -1,0 +1,95 @@
+"""Inputs that differ in kind from the usual ones: one-way grants, full disks, notes in a CSV."""
+
+import json
+
+import pytest
+
+from tests.unit.reading import codes, inspect
+
+START = "".join(
+    f"node-a:{10 + rank}:{10 + rank} [{rank}] NCCL INFO ncclCommInitRank comm 0x1 rank {rank} "
+    f"nranks 2 cudaDev {rank} commId 0xa - Init START\n"
+    for rank in range(2)
+)
+STEPS = [20.0, 20.1, 19.9, 20.05, 19.95, 20.0]
+ROWS = "run,verify_ms\n" + "".join(f"{run},{ms}\n" for run in ("before", "after") for ms in STEPS)
+
+
+def test_a_grant_in_one_direction_alone_is_a_denied_pair() -> None:
+    text = "\tGPU0\tGPU1\tGPU2\nGPU0\tX\tOK\tOK\nGPU1\tOK\tX\tOK\nGPU2\tTNS\tOK\tX\n"
+    found = inspect(text)
+    assert found.facts["denied_pairs"] == [[0, 2]]
+    assert codes(found) == ["p2p.disabled"]
+    assert "TNS" in found.findings[0].evidence
+
+
+def test_a_path_that_differs_by_direction_is_no_matrix() -> None:
+    text = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tSYS\t X \n"
+    assert codes(inspect(text)) == ["topo.unparseable"]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("Unable to open /tmp/topo.xml, not dumping topology: No space left on device", []),
+        ("Call to posix_fallocate failed : No space left on device", ["shm.too_small"]),
+        ("Could not map /dev/shm/nccl-Ab: No space left on device", ["shm.too_small"]),
+        ("No space left on device for shared memory", ["shm.too_small"]),
+    ],
+)
+def test_a_full_disk_is_no_lack_of_shared_memory(said: str, wanted: list[str]) -> None:
+    assert codes(inspect(f"{START}node-a:10:10 [0] xml.cc:140 NCCL WARN {said}\n")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("card", "wanted"),
+    [
+        ("NVIDIA H20", []),
+        ("NVIDIA H800", []),
+        ("NVIDIA A100-SXM4-80GB", []),
+        ("NVIDIA H100 PCIe", ["nccl.ll128_forced"]),
+        ("NVIDIA L20", ["nccl.ll128_forced"]),
+    ],
+)
+def test_cards_whose_name_says_that_they_have_nvlink(card: str, wanted: list[str]) -> None:
+    text = "".join(
+        f"#  Rank  {rank} Group  0 Pid  {10 + rank} on node-a device  {rank} [0x1a] {card}\n"
+        f"node-a:{10 + rank}:99 [{rank}] NCCL INFO NCCL_PROTO set by environment to LL128\n"
+        for rank in range(2)
+    )
+    assert codes(inspect(START + text)) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# claimed: verify_ms=15.0\n" + ROWS,
+        "# claimed: label=before verify_ms=15.0\n" + ROWS,
+        '# claimed: {"label": "old", "verify_ms": 15.0}\n' + ROWS,
+        "# claimed_verify_us: 15000\n" + ROWS,
+        "# claimed.verify_ms = 15.0\n" + ROWS,
+        ROWS.replace("_ms\n", "_ms,claimed_verify_ms\n", 1)
+        .replace("20.0\nb", "20.0,15.0\nb", 1)
+        .replace(".1\n", ".1,\n")
+        .replace(".9\n", ".9,\n")
+        .replace("5\n", "5,\n")
+        .replace("20.0\n", "20.0,\n"),
+        json.dumps(
+            {
+                "claimed_verify_ms": 15.0,
+                "runs": [{"run": "old", "verify_ms": STEPS}, {"run": "new", "verify_ms": STEPS}],
+            }
+        ),
+    ],
+)
+def test_a_note_of_the_old_number_however_it_is_written(text: str) -> None:
+    found = inspect(text)
+    assert found.facts["claimed_verify_ms"] == 15.0
+    assert codes(found) == ["verify.baseline_not_reproduced", "verify.no_change"]
+
+
+def test_a_note_of_the_new_number_is_held_against_the_new_run() -> None:
+    noted = "# claimed: label=after verify_ms=23.0\n"
+    slower = ROWS.replace("after,20", "after,23").replace("after,19", "after,22")
+    assert "verify.baseline_not_reproduced" not in codes(inspect(noted + slower))
+    assert "verify.baseline_not_reproduced" in codes(inspect(noted + ROWS))
