@@ -93,3 +93,19 @@ def test_a_note_of_the_new_number_is_held_against_the_new_run() -> None:
     slower = ROWS.replace("after,20", "after,23").replace("after,19", "after,22")
     assert "verify.baseline_not_reproduced" not in codes(inspect(noted + slower))
     assert "verify.baseline_not_reproduced" in codes(inspect(noted + ROWS))
+
+
+@pytest.mark.parametrize(("option", "reaches"), [("NIL", False), ("NONE", False), ("ALL", True)])
+def test_a_job_script_without_directives_is_the_one_that_sbatch_names(
+    option: str, reaches: bool
+) -> None:
+    text = (
+        f"==> submit.sh <==\nset -a; . ./p.env; set +a\nsbatch -N 1 --export={option} job.sh\n\n"
+        "==> p.env <==\nNCCL_PROTO=LL\n\n"
+        "==> job.sh <==\n#!/bin/bash\nsrun python -m sglang.launch_server --tp 8\n\n"
+        "==> other.sh <==\n#!/bin/bash\n#SBATCH -N 2\nsrun hostname\n"
+    )
+    found = inspect(text, profile={"NCCL_PROTO": "LL"})
+    assert found.facts["launcher"] == "slurm"
+    assert found.facts["profile_reaches_worker"] == reaches
+    assert ("env.lost_in_launcher" in codes(found)) == (not reaches)

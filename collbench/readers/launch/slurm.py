@@ -35,8 +35,8 @@ def slurm_delivery(
     if submit and submit.lost_at:
         found.lost_at, found.lost_line = submit.lost_at, submit.line
     mode: str | None = None
-    if job is None and submit is not None:
-        job = _wrapped(submit)
+    if submit is not None:
+        job = _submitted(submit, sections) or job or _wrapped(submit)
     if job is not None:
         given = _directives(job)
         found.service = given.get("job-name", (None, 0))[0]
@@ -73,6 +73,12 @@ def slurm_delivery(
     else:
         walk.start(command, found.env, step.line, step.section, None)
     return _finish(found, walk.started[-1] if walk.started else None, walk, sections)
+
+
+def _submitted(submit: Started, sections: Sequence[Section]) -> Section | None:
+    """Return the script that sbatch is given; it may be without any ``#SBATCH`` line."""
+    named = (find(sections, word) for word in submit.words[1:] if not word.startswith("-"))
+    return next((s for s in named if s and (is_job(s) or s.text.startswith("#!"))), None)
 
 
 def _wrapped(submit: Started) -> Section | None:
