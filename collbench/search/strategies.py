@@ -14,6 +14,7 @@ from collbench.search.history import SINGLE, History
 from collbench.search.model import Additive
 from collbench.search.pairs import beside_best, choices_of, unpaired
 from collbench.search.surprise import surprising
+from collbench.search.unseen import covering, onto
 from collbench.space.axes import Choice, Key, Space, key
 
 STRATEGIES = ("auto", "exhaustive", "coordinate", "tpe", "random")
@@ -89,9 +90,12 @@ class Coordinate:
         # Where nothing gains yet, there is nothing to launch again.
         reserve = max(2, round(TAIL * view.total)) if _gains(view) else 0
         if view.left > reserve:
-            single = next_single(view)
+            single = next_single(view, view.left - reserve)
             if single is not None:
                 return single
+            covered = covering(view.space, view.history, _combinations(view, 0.0), view.rng)
+            if covered is not None:
+                return covered
             doubt = surprising(view.space, view.history) or doubtful(view)
             if doubt is not None:
                 return doubt
@@ -110,12 +114,22 @@ TAIL = 0.2
 """Share of the search kept for launching the best again: the argmin of single launches lies."""
 
 
-def next_single(view: View) -> Key | None:
-    """Return the next setting of one axis alone, axes in turn, coarse values first."""
-    columns = []
+def next_single(view: View, room: int) -> Key | None:
+    """Return the next setting of one axis alone, axes in turn, coarse values first.
+
+    Where more are left than the `room` of launches allows, what no launch has held is tried on the
+    best instead, so that the search ends with combinations too.
+    """
+    columns, choices = [], []
     for axis in view.space.axes:
-        moved = [view.space.moved({}, axis, choice) for choice in coarse(list(axis.choices[1:]))]
+        ordered = coarse(list(axis.choices[1:]))
+        choices.append((axis.name, ordered))
+        moved = [view.space.moved({}, axis, choice) for choice in ordered]
         columns.append([key(m) for m in moved if m is not None and view.untried(m)])
+    if sum(map(len, columns)) > room:
+        best = next(iter(view.history.ranking()), None)
+        base = best.key if best and best.log < -view.history.error(best.count) else ()
+        return onto(view.space, view.history, base, choices)
     columns.sort(key=len, reverse=True)
     for name in (column[0] for column in columns if column):
         return name

@@ -49,7 +49,7 @@ def _expected(space: Space, history: History, score: Score) -> float | None:
 
 def _between(space: Space, history: History, axis: Axis, label: str) -> float | None:
     """Return the slower of the two values next to one on an axis of numbers, or None."""
-    family = _family(axis, label)
+    family = numbered(axis, label)
     at = next((i for i, c in enumerate(family) if c.label == label), None)
     if at is None or not 0 < at < len(family) - 1:
         return None
@@ -63,7 +63,7 @@ def _between(space: Space, history: History, axis: Axis, label: str) -> float | 
     return max(logs)
 
 
-def _family(axis: Axis, label: str) -> list[Choice]:
+def numbered(axis: Axis, label: str) -> list[Choice]:
     """Return the choices that set the same variables to numbers, in the order of the numbers."""
     own = [name for name, _ in axis.choice(label).settings]
     same = [c for c in axis.choices if [n for n, _ in c.settings] == own]

@@ -136,7 +136,7 @@ def test_axes_are_tried_alone_each_value_once() -> None:
     found = []
     while True:
         view = View(space=SPACE, history=made, left=20, total=20, rng=np.random.default_rng(0))
-        name = next_single(view)
+        name = next_single(view, 20)
         if name is None:
             break
         found.append(name)
