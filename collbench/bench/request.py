@@ -101,7 +101,7 @@ def ask(request: Request, *, backend: str, nranks: int) -> Asked:
         skew=_skew(request.skew, nranks, step),
         pairs=request.pairs,
         deadline_s=_START_S
-        + _CASE_S * (len(cases) + (3 if step else 0))
+        + _CASE_S * _length(request) * (len(cases) + (3 if step else 0))
         + (nranks * nranks if request.pairs else 0),
     )
     return Asked(
@@ -112,6 +112,11 @@ def ask(request: Request, *, backend: str, nranks: int) -> Asked:
         pinned=_pinned(settings),
         proof=request.proof and backend == "nccl" and bool(cases or step),
     )
+
+
+def _length(request: Request) -> float:
+    """Return how often the time of a usual case one may take: a long one must not pass for hung."""
+    return max(1.0, (request.replays or 0) / 200) * max(1.0, (request.chain or 0) / 1000)
 
 
 def _modes(request: Request, backend: str) -> tuple[str, ...]:

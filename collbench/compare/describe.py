@@ -78,7 +78,9 @@ def text(found: Comparison, a: str, b: str) -> str:
 
 
 def _method(found: Comparison) -> str:
-    how = "paired launches (interleaved)" if found.paired else "independent launches"
+    how = "independent launches"
+    if found.paired:
+        how = "the median over pairs of interleaved launches, which A us and B us do not give"
     family = f"{found.tested} cases tested together (Holm)" if found.tested > 1 else ""
     return ", ".join(
         part

@@ -14,8 +14,8 @@ from collbench.errors import CollbenchError
 from collbench.profiles.env_file import NAME, representable
 from collbench.profiles.store import Reference
 
-_PATHLESS = ("env", "shell", "nccl-conf")
-"""Targets that are the variables alone and name no file."""
+_PATHLESS = ("env", "shell", "nccl-conf", "k8s")
+"""Targets that hold the variables themselves and name no file of this machine."""
 TARGETS = ("env", "docker", "compose", "systemd", "k8s", "slurm", "shell", "nccl-conf")
 RAY_COPY = "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY"
 RAY_PREFIXES = ("NCCL_", "VLLM_", "UCX_", "HF_")

@@ -110,6 +110,9 @@ def test_interleaved_records_are_compared_in_pairs(make_record: Maker) -> None:
     assert pairs.cases[0].verdict == "slower"
     other = compare(make_record(first, interleaved="x"), make_record(second, interleaved="y"))
     assert not other.paired
+    said = "the median over pairs of interleaved launches"
+    assert said in " ".join(text(pairs, "a", "b").split())
+    assert said not in " ".join(text(other, "a", "b").split())
 
 
 def test_a_pair_without_its_other_half_is_left_out(make_record: Maker) -> None:

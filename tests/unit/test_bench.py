@@ -105,6 +105,17 @@ def test_pool_chain_and_replays_reach_the_plan() -> None:
     assert (plan.pool_bytes, plan.chain, plan.replays) == (4 << 20, 7, 250)
 
 
+def test_a_long_bench_gets_the_time_it_needs_before_it_counts_as_hung() -> None:
+    usual = asked(sizes="8K", replays=20).job.deadline_s
+    assert asked(sizes="8K", replays=200, chain=1000).job.deadline_s == usual
+    # on a CPU a window is 4 ms or one call
+    long = asked("mpi", 2, sizes="8K", replays=100_000).job
+    assert long.deadline_s > 100_000 * long.plan.batch_us / 1e6
+    assert asked(sizes="1M", chain=10_000).job.deadline_s > usual
+    step = {"workload": "verify-61x7168", "modes": "step"}
+    assert asked(**step, replays=2000).job.deadline_s > 2 * asked(**step).job.deadline_s
+
+
 def test_settings_come_from_an_env_file_of_registered_names(tmp_path: Path) -> None:
     path = tmp_path / "x.env"
     path.write_text("NCCL_PROTO=LL\nCOLLBENCH_PROFILE=0123456789ab\n")

@@ -189,8 +189,9 @@ def test_a_path_that_could_be_code_is_refused(path: str) -> None:
 def test_a_folder_with_a_blank_only_stops_targets_that_name_it() -> None:
     ref = dataclasses.replace(reference({"NCCL_PROTO": "LL"}), path=Path("/home/me/My results/x"))
     for target in TARGETS:
-        if target in ("env", "shell", "nccl-conf"):
-            assert "NCCL_PROTO=LL\n" in render(target, ref)
+        if target in ("env", "shell", "nccl-conf", "k8s"):
+            wanted = '  NCCL_PROTO: "LL"' if target == "k8s" else "NCCL_PROTO=LL"
+            assert f"{wanted}\n" in render(target, ref)
             assert "My results" not in render(target, ref)
         else:
             with pytest.raises(CollbenchError, match="--env-path"):
