@@ -21,6 +21,7 @@ CODES: dict[str, str] = {
     "nccl.algo_unavailable": "no algorithm is left for a collective",
     "env.quotes_kept": "quotes become part of the value in at least one reader",
     "nccl.invalid_value": "NCCL refuses or misreads a value",
+    "nccl.call_failed": "NCCL gave up: a call to CUDA or to the system failed",
     "nccl.graph_search_collapse": "a path search failed and fell back to a very slow graph",
     "env.overridden_by_server": "the server itself replaces a profile value",
     "env.image_conflict": "image or entrypoint sets another value",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from collbench.cli.document import deliver, json_options
-from collbench.errors import Exit
+from collbench.errors import CollbenchError, Exit
 
 if TYPE_CHECKING:
     from collbench.diagnose.inspection import Inspection
@@ -45,18 +46,21 @@ def inspect(
 
     Reads topology matrices, NCCL logs, nccl-tests tables, environment files, launch snippets,
     copies of /proc/PID/environ, link states and step timings; tells them apart by content.
+    A FILE that is called - is standard input.
 
     \b
     Example:
       nvidia-smi topo -m > topo.txt
       collbench inspect topo.txt server.log --profile current
+      docker logs engine 2>&1 | collbench inspect -
 
     Exit code: 0; 3 with findings; 2 if a file could not be read (wins).
     """
-    from collbench.diagnose.inspection import inspect_file
     from collbench.files import refuse_inputs
     from collbench.readers.recognise import KINDS
 
+    if files.count(Path("-")) > 1:
+        raise click.BadParameter("- stands there twice: standard input is read once")
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}", param_hint="--kind")
     refuse_inputs(json_file, files, where="--json-file")
@@ -64,7 +68,7 @@ def inspect(
     entries = []
     for path in files:
         progress = _progress(path)
-        entries.append(inspect_file(path, given, kind, progress))
+        entries.append(_inspected(path, given, kind, progress))
         if progress is not None:
             click.echo("\r" + " " * 60 + "\r", nl=False, err=True)
     code = Exit.OK
@@ -80,6 +84,37 @@ def inspect(
     }
     text = "\n".join(line for entry in entries for line in _lines(entry)) + "\n"
     return deliver(document, text, as_json=as_json, json_file=json_file)
+
+
+def _inspected(
+    path: Path, given: Given, kind: str | None, progress: Callable[[int], None] | None
+) -> Inspection:
+    from dataclasses import replace
+
+    from collbench.diagnose.inspection import inspect_file
+
+    if path != Path("-"):
+        return inspect_file(path, given, kind, progress)
+    with _standard_input() as copy:
+        return replace(inspect_file(copy, given, kind, progress), path="-")
+
+
+@contextmanager
+def _standard_input() -> Iterator[Path]:
+    """Give a file that holds standard input: readers go back and forth in what they read."""
+    import shutil
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(prefix="collbench-") as file:
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.flush()
+        except OSError as error:
+            raise CollbenchError(
+                f"standard input: cannot be kept in {file.name}: {error.strerror or error}",
+                fix="write it into a file, and name that",
+            ) from error
+        yield Path(file.name)
 
 
 def _given(path: Path | None, profile: str | None) -> Given:

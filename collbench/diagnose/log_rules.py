@@ -7,6 +7,7 @@ from collbench.diagnose.machine_rules import judge_peers
 from collbench.diagnose.value_rules import judge_values
 from collbench.findings import Finding
 from collbench.readers import Given, Reading
+from collbench.readers.nccl_lines import NO_PEER
 from collbench.readers.nccl_log import NcclLog
 from collbench.readers.nccl_ranks import Ranks
 from collbench.readers.text import printable
@@ -14,6 +15,8 @@ from collbench.readers.text import printable
 SLOW_GRAPH_GBS = 0.11
 """Bandwidth of the graph that NCCL falls back to when its search fails is 0.1 GB/s."""
 FIRST_CALLS = 2
+_SAYS_WHY = ("shm.too_small", "nccl.algo_unavailable", "nccl.invalid_value", "p2p.grant_hang")
+"""Findings that name what made NCCL give up."""
 _SHM = ("SHM", "direct shared memory")
 _NCCL_BACKENDS = frozenset(("PYNCCL", "NCCL", "NCCL_SYMM_MEM", "TORCH"))
 
@@ -27,6 +30,8 @@ def judge_log(reading: Reading, given: Given) -> list[Finding]:
     if given.profile is not None:
         found += judge_profile(log, ranks, given.profile)
     found += _other_path(reading, log, given, found) + hang(reading, log, ranks)
+    if not any(finding.code in _SAYS_WHY for finding in found):
+        found += _call_failed(log, ranks)
     return found
 
 
@@ -71,6 +76,29 @@ def _start(reading: Reading, log: NcclLog) -> list[Finding]:
             )
         )
     return found
+
+
+def _call_failed(log: NcclLog, ranks: Ranks) -> list[Finding]:
+    """Find a run that ended because CUDA or the system refused NCCL something."""
+    said = log.cuda_failure or log.gave_up
+    if not said:
+        return []
+    started = ranks.nranks > 0 and len(ranks.complete) == ranks.nranks
+    memory = "out of memory" in said[0]
+    return [
+        Finding(
+            code="nccl.call_failed",
+            confidence="high" if log.gave_up else "low" if started else "medium",
+            line=said[1],
+            evidence=printable(said[0], 120)
+            + ("" if started else f"; {len(ranks.complete)} of {ranks.nranks} ranks started up"),
+            next="leave NCCL memory: a lower --gpu-memory-utilization or --mem-fraction-static, "
+            "fewer channels, smaller buffers"
+            if memory
+            else "the first error of any rank counts, later ones follow from it: read its log "
+            "with NCCL_DEBUG=INFO, and dmesg for Xid",
+        )
+    ]
 
 
 def _transports(reading: Reading, log: NcclLog, ranks: Ranks) -> list[Finding]:
@@ -131,6 +159,8 @@ def _peer_access(reading: Reading, log: NcclLog, ranks: Ranks) -> list[Finding]:
                 line, evidence = level.line, f"NCCL_P2P_LEVEL={level.value} in rank {member.rank}"
             if evidence:
                 break
+    if not evidence and log.cuda_failure and NO_PEER in log.cuda_failure[0]:
+        evidence, line = printable(log.cuda_failure[0], 120), log.cuda_failure[1]
     if not evidence:
         return judge_peers(reading.signs["peers"], Given()) if "peers" in reading.signs else []
     return [

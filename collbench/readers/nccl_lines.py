@@ -44,6 +44,7 @@ _PLACE = re.compile(r"[\w./+-]{1,120}:\d{1,6}(?: \([^()]{1,80}\))? $")
 RARE = re.compile(
     rb"is using nccl==|all-reduce backends|server_args=|Watchdog caught|atch.invarian|# +Rank"
     rb"|enable.(?:deterministic.inference|symm.mem|nccl.nvls|mscclpp)"
+    rb"|nccl(?:UnhandledCuda|System|Remote)Error"
 )
 """Lines without ``NCCL `` that are read all the same; most lines of a server log are neither."""
 _places: dict[str, tuple[Source, int]] = {}
@@ -113,6 +114,7 @@ def is_telling(raw: bytes) -> bool:
         or b"nvalid " in raw
         or b"failed" in raw
         or b"hared memory" in raw
+        or b"unhandled " in raw
     )
 
 
@@ -171,6 +173,13 @@ SHM_SPACE = re.compile(
     r"posix_fallocate failed|^(?=.*(?:shm|hared memory)).*No space left on device"
 )
 """A disk may be full as well: only what names shared memory counts."""
+CUDA_FAILURE = re.compile(r"NCCL WARN (Cuda failure .*)$")
+GAVE_UP = re.compile(
+    r"(unhandled (?:cuda|system) error|nccl(?:UnhandledCuda|System|Remote)Error"
+    r"|remote process exited or there was a network error)"
+)
+"""What NCCL's caller prints of a call that came back with an error."""
+NO_PEER = "peer access is not supported between"
 NO_ALGORITHM = re.compile(
     r"[Nn]o algorithm/protocol (?:nor symKernelId )?available"
     r"(?: for function (\w+) with datatype (\w+))?"

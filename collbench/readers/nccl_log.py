@@ -55,6 +55,8 @@ class NcclLog:
         self.shm_create: tuple[int, int] | None = None
         self.shm_space: int | None = None
         self.no_algorithm: tuple[dict[str, str | None], int] | None = None
+        self.cuda_failure: tuple[str, int] | None = None
+        self.gave_up: tuple[str, int] | None = None
         self.rejected: tuple[dict[str, str | None], int] | None = None
         self.invalid: dict[str, int] = {}
         self.backends: tuple[list[str], int] | None = None
@@ -84,6 +86,10 @@ class NcclLog:
 
     def _new(self, number: int, raw: bytes, whole: bool, key: bytes) -> None:
         line = nl.clean(raw)
+        # Without NVLink switches, NCCL goes on after a warning of its NVLS transport.
+        if self.cuda_failure is None and whole and b"nvls" not in raw:
+            failed = nl.CUDA_FAILURE.search(line)
+            self.cuda_failure = (failed[1], number) if failed else None
         message = nl.split(line, whole)
         if message is None:
             self.messages -= 1
@@ -136,6 +142,8 @@ class NcclLog:
             source = Source(match[3], int(match[2]), int(match[4]))
             self.named[source] = int(match[1])
             self.device_names[int(match[1])] = match[6].strip()
+        if self.gave_up is None and (match := nl.GAVE_UP.search(line)):
+            self.gave_up = match[1], number
         for match in nl.SERVER_OPTION.finditer(line):
             self.options.setdefault((match[1] or match[2]).replace("-", "_"), number)
         if nl.BATCH_INVARIANT.search(line):

@@ -119,3 +119,21 @@ def test_inspect_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code, GOOD], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_dash_is_standard_input() -> None:
+    data = Path(FAULTY).read_bytes()
+    result = CliRunner().invoke(inspect, ["--json", "-", GOOD], input=data, standalone_mode=False)
+    entries = json.loads(result.output)["files"]
+    _, named = run("--json", FAULTY, GOOD)
+    wanted = json.loads(named.output)["files"]
+    assert [entry["path"] for entry in entries] == ["-", GOOD]
+    assert entries[0] == {**wanted[0], "path": "-"}
+    assert int(result.return_value) == 3
+
+
+def test_empty_standard_input_and_a_second_dash_are_told() -> None:
+    result = CliRunner().invoke(inspect, ["-"], input=b"", standalone_mode=False)
+    assert int(result.return_value) == 2
+    assert result.output.splitlines()[0] == "-: empty"
+    assert "read once" in str(run("-", "-")[1].exception)

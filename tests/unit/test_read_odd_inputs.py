@@ -109,3 +109,52 @@ def test_a_job_script_without_directives_is_the_one_that_sbatch_names(
     assert found.facts["launcher"] == "slurm"
     assert found.facts["profile_reaches_worker"] == reaches
     assert ("env.lost_in_launcher" in codes(found)) == (not reaches)
+
+
+OUT_OF_MEMORY = "node-a:10:10 [0] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'\n"
+UNHANDLED = "RuntimeError: NCCL error: unhandled {} error (run with NCCL_DEBUG=INFO for details)\n"
+COMPLETE = START.replace("- Init START", "- Init COMPLETE")
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        (START + OUT_OF_MEMORY, "medium"),
+        (START + OUT_OF_MEMORY + UNHANDLED.format("cuda"), "high"),
+        (START + UNHANDLED.format("system"), "high"),
+        (START + "ncclRemoteError: A call failed possibly due to a network error\n", "high"),
+        (START + COMPLETE + OUT_OF_MEMORY, "low"),
+    ],
+)
+def test_a_failed_call_is_said_as_surely_as_the_log_tells(text: str, confidence: str) -> None:
+    found = inspect(text)
+    assert [(f.code, f.confidence) for f in found.findings] == [("nccl.call_failed", confidence)]
+    assert not set(found.facts) & {"cuda_failure", "gave_up"}
+
+
+def test_memory_is_named_where_it_ran_out() -> None:
+    assert "gpu-memory-utilization" in inspect(START + OUT_OF_MEMORY).findings[0].next
+    assert "Xid" in inspect(START + UNHANDLED.format("system")).findings[0].next
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("[0] transport/nvls.cc:254 NCCL WARN Cuda failure 1 'invalid argument'", []),
+        ("[0] NCCL INFO Cuda failure 1 'invalid argument'", []),
+        (
+            "[0] shm.cc:590 NCCL WARN Cuda failure 217 "
+            "'peer access is not supported between these two devices'",
+            ["nccl.call_failed", "p2p.disabled"],
+        ),
+        (
+            '[0] tuning.cc:70 NCCL WARN Unrecognized element token "X" when parsing "X"\n'
+            + UNHANDLED.format("system"),
+            ["nccl.invalid_value"],
+        ),
+    ],
+)
+def test_harmless_warnings_and_causes_with_a_code_of_their_own(
+    line: str, wanted: list[str]
+) -> None:
+    assert codes(inspect(f"{START}node-a:10:10 {line}\n")) == wanted
