@@ -57,6 +57,11 @@ class Selector:
         Raises:
             CollbenchError: the pattern is not a regular expression.
         """
+        if not pattern.strip():
+            raise CollbenchError(
+                "--match: empty: it would match every process",
+                fix="for example --match 'sglang::scheduler'",
+            )
         try:
             compiled = re.compile(pattern)
         except re.error as error:

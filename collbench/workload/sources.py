@@ -187,6 +187,11 @@ def load_table(
     for name in ("model", "server", "draft", "dtype"):
         if not isinstance(table.get(name, ""), str):
             raise CollbenchError(f"{where}: {name}: {str(table[name])[:40]!r} is not a text")
+    if str(table["model"]).endswith(".toml"):
+        raise CollbenchError(
+            f"{where}: model: {table['model'][:80]!r} is a table as well, not a model",
+            fix="name a config.json, an NCCL log or a preset, or give that file itself",
+        )
     folder = Path(where.split(":")[0]).parent
     arguments = {**{n: table[n] for n in MODEL_FIELDS & set(table)}, **given}
     return load(

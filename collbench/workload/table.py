@@ -5,6 +5,7 @@ Used by ``.toml`` files and by the ``[workload]`` table of a sweep.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ CALL_FIELDS = frozenset({"collective", "size", "count", "dtype", "compute"})
 MAX_COUNT = 100_000
 MAX_CALLS = 10_000
 MAX_DIM = 1 << 24
+MAX_ELEMENTS = 1 << 33
+"""Of one matrix of the compute: 16 GiB in bfloat16."""
 
 
 def from_table(table: Mapping[str, Any], *, name: str, where: str) -> Workload:
@@ -81,7 +84,20 @@ def _products(value: Any, where: str) -> tuple[tuple[int, int, int], ...]:
             fix="write for example [[4, 7168, 1792], [4, 1792, 7168]]",
         )
     products = [tuple(_number(dim, MAX_DIM, where) for dim in p) for p in value]
-    return tuple((m, k, n) for m, k, n in products)
+    made = tuple((m, k, n) for m, k, n in products)
+    rows = {m for m, _, _ in made}
+    parted = next(((a, b) for a, b in itertools.pairwise(made) if a[2] != b[1]), None)
+    if parted or len(rows) > 1:
+        what = f"{list(parted[0])} does not feed {list(parted[1])}" if parted else "rows differ"
+        raise CollbenchError(
+            f"{where}: {what}: products in a row have one m, and each k is the n before it",
+            fix="write for example [[4, 7168, 1792], [4, 1792, 7168]]",
+        )
+    if any(max(k * n, m * k, m * n) > MAX_ELEMENTS for m, k, n in made):
+        raise CollbenchError(
+            f"{where}: a matrix of more than {MAX_ELEMENTS} elements", fix="correct the value"
+        )
+    return made
 
 
 def _known(table: Mapping[str, Any], fields: frozenset[str], where: str) -> None:

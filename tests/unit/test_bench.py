@@ -112,7 +112,7 @@ def test_a_long_bench_gets_the_time_it_needs_before_it_counts_as_hung() -> None:
     long = asked("mpi", 2, sizes="8K", replays=100_000).job
     assert long.deadline_s > 100_000 * long.plan.batch_us / 1e6
     assert asked(sizes="1M", chain=10_000).job.deadline_s > usual
-    step = {"workload": "verify-61x7168", "modes": "step"}
+    step: dict[str, Any] = {"workload": "verify-61x7168", "modes": "step"}
     assert asked(**step, replays=2000).job.deadline_s > 2 * asked(**step).job.deadline_s
 
 

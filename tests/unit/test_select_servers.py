@@ -2,6 +2,7 @@
 
 import pytest
 
+from collbench.errors import CollbenchError
 from collbench.live.processes import Process
 from collbench.live.select import Selector
 
@@ -54,3 +55,10 @@ def test_a_server_that_only_speaks_of_us_is_one(top: str) -> None:
         (RANK, 201, "python -m any.worker"),
     )
     assert found(table) == {GPU_WORKER, RANK}
+
+
+@pytest.mark.parametrize("pattern", ["", " ", "("])
+def test_a_pattern_that_says_nothing_is_refused(pattern: str) -> None:
+    with pytest.raises(CollbenchError, match="--match") as raised:
+        Selector(tree((100, 1, "vllm serve m"))).by_match(pattern)
+    assert raised.value.code == 2

@@ -76,6 +76,9 @@ def test_a_relative_model_starts_at_the_file(tmp_path: Path) -> None:
         ('"float16"', '"fp16"', "unknown dtype 'fp16'"),
         ("[1, 64, 32]", "[1, 64]", "compute"),
         ("[1, 64, 32]", "[1, 64, 0]", "compute: '0'"),
+        ("[1, 64, 32]", "[1, 64, 48]", r"does not feed \[1, 32, 64\]"),
+        ("[1, 64, 32]", "[2, 64, 32]", "rows differ"),
+        ("[[1, 64, 32]", "[[1, 1048576, 16384], [1, 16384, 32]", "8589934592 elements"),
         ('name = "mine"', 'name = "a\\u001b[31m"', "is not a short text"),
         ("size = 4096", "", "size: missing"),
         ("[workload]", "[workload", "not TOML"),
@@ -88,6 +91,12 @@ def test_a_fault_is_named_with_file_and_field(
     with pytest.raises(CollbenchError, match=said) as raised:
         load(write(tmp_path, GOOD.replace(old, new, 1)))
     assert "w.toml" in raised.value.what
+
+
+def test_a_table_that_names_a_table_is_refused_and_does_not_turn_in_circles(tmp_path: Path) -> None:
+    source = write(tmp_path, '[workload]\nmodel = "w.toml"\n')
+    with pytest.raises(CollbenchError, match="w.toml' is a table as well"):
+        load(source, tp=2)
 
 
 def test_arguments_of_a_model_do_not_apply_to_calls(tmp_path: Path) -> None:
