@@ -61,7 +61,8 @@ def _start(reading: Reading, log: NcclLog) -> list[Finding]:
                 "ReduceScatter and Broadcast without one",
             )
         )
-    collapsed = [key for key in log.graphs if key[2] <= SLOW_GRAPH_GBS]
+    # A graph without channels is of an algorithm that this machine does not have.
+    collapsed = [key for key in log.graphs if key[1] > 0 and key[2] <= SLOW_GRAPH_GBS]
     if log.fallbacks or collapsed:
         lines = [*log.fallbacks.values(), *(log.graphs[key] for key in collapsed)]
         found.append(

@@ -158,3 +158,20 @@ def test_harmless_warnings_and_causes_with_a_code_of_their_own(
     line: str, wanted: list[str]
 ) -> None:
     assert codes(inspect(f"{START}node-a:10:10 {line}\n")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("graph", "wanted"),
+    [
+        ("nChannels 0, bw 0.000000/0.000000, type LOC/PIX", []),
+        ("nChannels 1, bw 0.100000/0.100000, type SYS/PIX", ["nccl.graph_search_collapse"]),
+        ("nChannels 2, bw 0.240000/0.240000, type PHB/PIX", []),
+    ],
+)
+def test_an_algorithm_that_the_machine_lacks_is_no_collapsed_graph(
+    graph: str, wanted: list[str]
+) -> None:
+    line = f"node-a:10:10 [0] NCCL INFO Pattern 3, crossNic 0, {graph}, sameChannels 1\n"
+    found = inspect(START + line)
+    assert len(found.facts["graphs"]) == 1
+    assert codes(found) == wanted
