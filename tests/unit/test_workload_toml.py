@@ -95,7 +95,7 @@ def test_a_fault_is_named_with_file_and_field(
 
 def test_a_table_that_names_a_table_is_refused_and_does_not_turn_in_circles(tmp_path: Path) -> None:
     source = write(tmp_path, '[workload]\nmodel = "w.toml"\n')
-    with pytest.raises(CollbenchError, match="w.toml' is a table as well"):
+    with pytest.raises(CollbenchError, match=r"w\.toml' is a table as well"):
         load(source, tp=2)
 
 
