@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from collbench.errors import CollbenchError
-from collbench.search.history import SINGLE, History
+from collbench.search.history import OUTLIER, SINGLE, History
 from collbench.search.model import Additive
 from collbench.search.pairs import beside_best, choices_of, unpaired
 from collbench.search.surprise import surprising
@@ -63,7 +63,7 @@ class Sampled:
 
 
 class Exhaustive:
-    """Everything once, seeds first, then the best again."""
+    """Everything once, seeds first, then a second time from the best on, then the best again."""
 
     def next(self, view: View) -> Key | None:
         """Return the next setting in an order fixed by the seed of the study."""
@@ -73,7 +73,11 @@ class Exhaustive:
         rest = [name for name in view.walked() if view.new(name)]
         if rest:
             return rest[int(view.rng.integers(len(rest)))]
-        return again(view)
+        # What was launched once only may have been slow for no reason of its own.
+        second = surprising(view.space, view.history) or (
+            once(view) if view.left > tail(view) else None
+        )
+        return second or again(view)
 
 
 class Coordinate:
@@ -88,7 +92,7 @@ class Coordinate:
             if view.untried(dict(seed)):
                 return seed
         # Where nothing gains yet, there is nothing to launch again.
-        reserve = max(2, round(TAIL * view.total)) if _gains(view) else 0
+        reserve = tail(view) if _gains(view) else 0
         if view.left > reserve:
             single = next_single(view, view.left - reserve)
             if single is not None:
@@ -112,6 +116,27 @@ class Coordinate:
 
 TAIL = 0.2
 """Share of the search kept for launching the best again: the argmin of single launches lies."""
+MOST_OUTLYING = math.log(1.45)
+"""Scores above it are no outliers: those end before."""
+
+
+def tail(view: View) -> int:
+    """Return the launches kept for launching the best again."""
+    return max(2, round(TAIL * view.total))
+
+
+def once(view: View) -> Key | None:
+    """Return the best of what was launched once and is no slower than an outlier makes it.
+
+    What fails the guard on a fast launch does so by itself.
+    """
+    found = [
+        (s.log, s.key)
+        for s in view.history.scores().values()
+        if s.count == 1 and s.outcome == "ok" and (s.feasible or OUTLIER < s.log < MOST_OUTLYING)
+        if not view.history.condemned() & set(s.key)
+    ]
+    return min(found)[1] if found else None
 
 
 def next_single(view: View, room: int) -> Key | None:
@@ -161,7 +186,7 @@ def doubtful(view: View) -> Key | None:
     slow = [
         s
         for s in history.scores().values()
-        if s.count == 1 and max(0.04, 2.5 * history.error(1)) < s.log < math.log(1.45)
+        if s.count == 1 and max(0.04, 2.5 * history.error(1)) < s.log < MOST_OUTLYING
     ]
     slow.sort(key=lambda s: s.log)
     return slow[0].key if slow else None

@@ -10,7 +10,7 @@ from benchmarks.landscape import read
 from benchmarks.search_replay import Setting, one
 from collbench.confirm.objective import Sample
 from collbench.search.history import History, Seen
-from collbench.search.strategies import Coordinate, View
+from collbench.search.strategies import Coordinate, Exhaustive, View
 from collbench.search.unseen import covering, onto, unseen
 from collbench.space.axes import Key, Space, axis, key
 
@@ -137,3 +137,27 @@ def test_a_landscape_without_single_settings_is_replayed_near_its_best(tmp_path:
     regrets = sorted(one(setting, seed).search_regret_pct for seed in range(5))
     assert read([path]).regret_pct(()) > 12
     assert regrets[2] < 1
+
+
+def test_an_exhaustive_search_launches_a_slow_single_launch_again() -> None:
+    line = Space(axes=AXES[:1])
+    slow, broken = key({"A": "5"}), key({"A": "6"})
+    history = told({key({"A": str(n)}): 1000 - n for n in range(1, 5)} | {slow: 1200})
+    guarded = {"all_reduce/8388608/bfloat16/graph": 100.0}
+    for name, us, case in (((), 1000.0, 1.0), (broken, 900.0, 1.5)):
+        cases = {one: value * case for one, value in guarded.items()}
+        history.add(Seen(key=name, outcome="ok", sample=Sample(value_us=us, cases=cases)))
+    order = []
+    for done in range(8):
+        walked = [name for name in line.head if name]
+        view = View(
+            space=line, history=history, left=12 - done, total=20, rng=rng(),
+            walked=lambda walked=walked: walked,
+        )  # fmt: skip
+        name = Exhaustive().next(view)
+        assert name is not None
+        order.append(name)
+        told({name: 950 if name == slow else 996}, history)
+    assert slow in order
+    assert broken not in order  # fast, and slow where it is guarded: no outlier
+    assert order[-1] == slow  # the best again
