@@ -122,9 +122,11 @@ def _header(line: Line) -> Table:
             side = "ip_" if side else "oop_"
         if name != "timestamp":
             columns.append(side + name)
-    if len(set(columns)) != len(columns) or "oop_time" not in {
-        c.replace("cpu", "") for c in columns
-    }:
+    plain = {name.replace("cpu", "").replace("error", "wrong") for name in columns}
+    sides = ("oop", "ip") if side == "ip_" else ("oop",)
+    # A header that was cut names too few columns for its rows.
+    wanted = {f"{one}_{name}" for one in sides for name in ("time", "algbw", "busbw", "wrong")}
+    if len(set(columns)) != len(columns) or not wanted <= plain:
         raise UnreadableError(
             "unknown layout: columns of the header do not pair up",
             code="bench.unparseable_layout",
@@ -254,7 +256,8 @@ def _nranks(log: NcclLog, table: Table, said: Mapping[str, Any]) -> int | None:
 def _log_facts(log: NcclLog) -> dict[str, Any]:
     """Return the keys of a log where its lines say more than a stray remark."""
     found = log_reading(log).facts
-    if not (found["transports"] or found["choices"] or log.inits):
+    printed = found["env"] and all(found["env"].values())
+    if not (found["transports"] or found["choices"] or log.inits or printed):
         return {}
     keys = {key: found[key] for key in ("env", "transports", "choices") if found[key]}
     if log.inits:

@@ -175,3 +175,28 @@ def test_an_algorithm_that_the_machine_lacks_is_no_collapsed_graph(
     found = inspect(START + line)
     assert len(found.facts["graphs"]) == 1
     assert codes(found) == wanted
+
+
+HEAD = (
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    "     time   algbw   busbw #wrong\n"
+)
+ROW = "        1024 256 float sum -1 10.0 0.10 0.10 0 10.1 0.10 0.10 0\n"
+
+
+@pytest.mark.parametrize("words", [6, 7, 8, 10, 11, 12])
+def test_a_table_under_a_header_that_was_cut_is_of_no_known_layout(words: int) -> None:
+    header = "#       " + "   ".join(HEAD.strip("# \n").split()[:words]) + "\n"
+    assert codes(inspect(header + ROW)) == ["bench.unparseable_layout"]
+    assert codes(inspect(HEAD + ROW)) == []
+
+
+def test_variables_that_all_ranks_of_a_table_print_are_facts() -> None:
+    ranks = "".join(
+        f"#  Rank  {rank} Group  0 Pid  10 on node-a device  {rank} [0x1a] NVIDIA L40S\n"
+        for rank in range(2)
+    )
+    lines = [f"node-a:10:9 [{r}] NCCL INFO NCCL_PROTO set by environment to LL\n" for r in (0, 1)]
+    found = inspect(ranks + HEAD + ROW + "".join(lines), profile={"NCCL_PROTO": "LL"})
+    assert found.facts["env"] == {"0": {"NCCL_PROTO": "LL"}, "1": {"NCCL_PROTO": "LL"}}
+    assert "env" not in inspect(ranks + HEAD + ROW + lines[0]).facts
