@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "verify.faster": "the step is faster than before",
     "log.not_this_run": "the log is of another run than the processes",
     "env.conflict": "a variable of the profile is already set to another value",
+    "env.profile_edited": "the profile's settings or scope are not those its id was made of",
     "env.baseline_differs": "a variable differs from what the profile was measured with",
     "env.not_measured": "a tuning variable is set that was not set while measuring",
     "env.unknown_variable": "a name is not in the registry",

@@ -10,7 +10,7 @@ from typing import Any
 from collbench.knobs import Knob, registry
 from collbench.live import conf_files, libraries
 from collbench.live.text import printable
-from collbench.profiles import Profile, check_names
+from collbench.profiles import Profile, check_names, profile_id
 from collbench.profiles.store import Reference
 
 
@@ -67,6 +67,15 @@ def mismatches(
     found = _environment(reference, environ)
     profile = reference.profile
     if profile is not None:
+        if profile.id != profile_id(profile):
+            found.append(
+                Mismatch(
+                    code="env.profile_edited",
+                    evidence="settings, scope or machine in profile.json are not those its id was "
+                    "made of: what was measured was something else",
+                    next="restore the file, or copy profile.env elsewhere and run that",
+                )
+            )
         if gpus is not None and profile.machine.get("gpus"):
             found += _machine(profile, gpus, driver)
         if profile.library.startswith("NCCL "):

@@ -57,7 +57,7 @@ def activate(reference: str | Path, *, at: Path | None = None) -> tuple[Path, st
     relative = os.path.relpath(directory, root.resolve())
     if before == relative:
         return root / "current", before
-    if before is not None:
+    if active(root) is not None and before is not None:  # never back to what has gone
         _link(root / "previous", before)
     _link(root / "current", relative)
     return root / "current", before

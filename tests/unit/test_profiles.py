@@ -239,6 +239,16 @@ def test_activate_at_another_place_copies_the_profile(root: Path, tmp_path: Path
     assert read_env(link / "profile.env")["COLLBENCH_PROFILE"] == path.name
 
 
+def test_what_has_gone_is_not_kept_to_roll_back_to(root: Path) -> None:
+    one, two = (publish(root, "node1", make({"NCCL_MIN_NCHANNELS": n})) for n in ("4", "8"))
+    activate(one)
+    activate(two)
+    shutil.rmtree(two)
+    three = publish(root, "node1", make({"NCCL_MIN_NCHANNELS": "2"}))
+    assert activate(three)[1] == f"node1/{two.name}"
+    assert rollback()[1] == f"node1/{one.name}"
+
+
 def test_rollback_without_a_previous_profile_says_so() -> None:
     with pytest.raises(CollbenchError, match="no previous profile"):
         rollback()

@@ -212,3 +212,18 @@ def test_the_wheel_beside_the_commands_python_is_found(tmp_path: Path) -> None:
         path = will_load(command, {"PATH": str(script.parent)})
         assert path is not None
         assert version_of(path) == "2.28.9"
+
+
+def test_a_profile_edited_in_both_its_files_is_told_from_what_was_measured(tmp_path: Path) -> None:
+    made = Profile(settings={"NCCL_PROTO": "LL"}, created="2026-01-02T03:04:05Z", backend="nccl")
+    path = publish(tmp_path, "node1", made)
+    assert not mismatches(load(path), ["true"], {})
+    for name, old, new in (
+        ("profile.env", "=LL\n", "=Simple\n"),
+        ("profile.json", '"LL"', '"Simple"'),
+    ):
+        text = (path / name).read_text()
+        assert text.count(old) == 1
+        (path / name).write_text(text.replace(old, new))
+    assert [m.code for m in mismatches(load(path), ["true"], {})] == ["env.profile_edited"]
+    assert run("--strict", str(path), "--", "true").returncode == 125
