@@ -38,7 +38,7 @@ torchrun() {  # NAME DEADLINE_S MODULE ARGUMENTS...
 
 for asked in $parts; do
   case $asked in
-    tests) part tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider ;;
+    tests) part tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider tests/gpu ;;
     live) part live 150 "$python" -m benchmarks.live_server --out "$out/live_server.json" ;;
     story) part story 240 "$python" -m benchmarks.story --backend nccl --attempts 1 --out "$out/story.json" ;;
     parity) torchrun parity 150 benchmarks.parity "$out/parity.json" --launches 10 ;;
