@@ -26,7 +26,6 @@ class Session:
         self.backend = backend
         self.results = results
         self._clock = _clock_for(job, backend)
-        self._findings = Findings(job, backend, results)
 
     def run(self) -> None:
         """Measure everything asked; the outcome of the part says how it went.

@@ -69,9 +69,14 @@ def unpaired(
         new = len(pairs(space, one.key) - seen)
         if new and not bad & set(choices):
             found.append((new, one.key))
-    most = max((new for new, _ in found), default=0)
-    best = sorted(name for new, name in found if new == most)
-    return best[int(rng.integers(len(best)))] if best else None
+    return one_of_most(found, rng)
+
+
+def one_of_most(found: Sequence[tuple[int, Key]], rng: np.random.Generator) -> Key | None:
+    """Return one of the settings with the largest count; None where no count is above 0."""
+    most = max((count for count, _ in found), default=0)
+    best = sorted(name for count, name in found if count == most)
+    return best[int(rng.integers(len(best)))] if most else None
 
 
 def choices_of(space: Space, name: Key) -> list[tuple[str, str]]:

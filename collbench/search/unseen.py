@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collbench.search.history import History
-from collbench.search.pairs import choices_of
+from collbench.search.pairs import choices_of, one_of_most
 from collbench.search.surprise import numbered
 from collbench.space.axes import Axis, Choice, Key, Space, key
 
@@ -48,10 +48,7 @@ def covering(
     rest = unseen(space, history)
     if not rest:
         return None
-    counts = {name: len(rest.intersection(choices_of(space, name))) for name in names}
-    most = max(counts.values(), default=0)
-    best = sorted(name for name, count in counts.items() if count == most)
-    return best[int(rng.integers(len(best)))] if most else None
+    return one_of_most([(len(rest.intersection(choices_of(space, n))), n) for n in names], rng)
 
 
 def onto(
